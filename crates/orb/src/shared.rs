@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) timeouts: Timeouts,
     pub(crate) scope: SyncScope,
     pub(crate) collocation: bool,
+    /// Its calls carry their timing in the form of TAO's Kokyu schedulers.
+    pub(crate) kokyu_timing: bool,
     pub(crate) server_interceptors: Box<[Arc<dyn ServerInterceptor>]>,
     pub(crate) client_interceptors: Box<[Arc<dyn ClientInterceptor>]>,
     pub(crate) housekeeping: Arc<Housekeeping>,

@@ -4,6 +4,7 @@ use crate::tracking;
 
 use std::sync::Arc;
 
+use hyoshi_orb::rt::{CallTiming, with_timing};
 use hyoshi_orb::{Orb, SyncScope};
 use tracking::*;
 
@@ -20,11 +21,13 @@ fn both() -> (Orb, Orb, TrackerStub) {
 fn a_client_that_calls_allocates_nothing() {
     let (_server, _client, tracker) = both();
     tracker.locate(1).unwrap();
+    with_timing(CallTiming::default(), || tracker.nothing()).unwrap();
     let oneways = tracker.oneways(SyncScope::Transport);
     let counted = allocation_counter::measure(|| {
         for id in 0..50 {
             tracker.locate(id).unwrap();
             tracker.nothing().unwrap();
+            with_timing(CallTiming::default(), || tracker.nothing()).unwrap();
         }
         oneways.hint("", &[1, 2, 3]).unwrap();
     });

@@ -33,6 +33,7 @@ mod order;
 mod ready;
 mod shared;
 mod slow;
+mod timing;
 mod tls;
 mod tls_attacks;
 mod tls_checks;

@@ -94,6 +94,28 @@ pub fn coarse() -> Span {
     span_of(clock_gettime(ClockId::MonotonicCoarse))
 }
 
+/// The time on CLOCK_MONOTONIC, to the nanosecond.
+#[inline]
+pub fn monotonic() -> Span {
+    span_of(clock_gettime(ClockId::Monotonic))
+}
+
+/// The time since 1970 (CLOCK_REALTIME), as set on the machine.
+pub fn unix() -> Span {
+    span_of(clock_gettime(ClockId::Realtime))
+}
+
+/// A number that identifies this machine's CLOCK_MONOTONIC: another start of the machine has another one, and so has
+/// another time namespace (time_namespaces(7)). A hash (FNV-1a) of the kernel's boot id; without /proc, a number of this
+/// process alone.
+pub fn identity() -> u64 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let space = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    let process = || format!("{}.{}", std::process::id(), monotonic().as_nanos());
+    let text = format!("{}{}", boot.unwrap_or_else(process), space.display());
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// Seconds since 1970 (CLOCK_REALTIME), as set on the machine.
 pub fn unix_seconds() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use hyoshi_model::Span;
 use hyoshi_wire::giop::{
-    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, Kept, Message, Reply, ReplyStatus, RequestHeader, Response, ServiceContext,
-    Target,
+    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, CONTEXT_RT_SCHEDULING, Kept, Message, Reply, ReplyStatus, RequestHeader,
+    Response, ServiceContext, Target,
 };
 use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::tagged::encapsulation;
@@ -23,8 +23,12 @@ use crate::client::{Line, Opening, Over, Patience, wait_for};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
+use crate::rt::TimingContext;
 use crate::shared::{Shared, use_orb};
 use crate::{current, minor, waits};
+
+/// The most contexts that the ORB adds to a request.
+const MOST_CONTEXTS: usize = 3;
 
 /// A request to send.
 pub(crate) struct Invocation<'r> {
@@ -53,7 +57,9 @@ pub(crate) fn invoke(
         return Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT));
     }
     current::let_others_read();
-    let call = CallInProgress { orb, timeouts, request, until: timeouts.round_trip.map(after_now) };
+    // While it waits, the thread has no timing: its job has released the lane.
+    let timing = TimingContext::of_call(orb.kokyu_timing).map_err(|error| CallFailure::Encode(error).exception())?;
+    let call = CallInProgress { orb, timeouts, request, timing, until: timeouts.round_trip.map(after_now) };
     match request.response.expected() {
         true => waits::wait(|| call.follow(object, accept)),
         false => call.follow(object, accept),
@@ -65,6 +71,7 @@ struct CallInProgress<'a> {
     orb: &'a Shared,
     timeouts: &'a Timeouts,
     request: &'a Invocation<'a>,
+    timing: Option<TimingContext>,
     until: Option<Instant>,
 }
 
@@ -116,7 +123,8 @@ impl CallInProgress<'_> {
                 return Err(CallFailure::Raised(exception));
             }
         }
-        let content = self.send(&RequestMessage { route, request: self.request, out: &out }, accept);
+        let content = self
+            .send(&RequestMessage { route, request: self.request, timing: self.timing.as_ref(), out: &out }, accept);
         if let Err(failure) = &content {
             all.iter().rev().for_each(|interceptor| interceptor.failed(&out, &failure.exception()));
         }
@@ -124,7 +132,7 @@ impl CallInProgress<'_> {
     }
 
     fn send(&self, message: &RequestMessage<'_>, accept: Accept<'_>) -> Result<ReplyContent, CallFailure> {
-        let &CallInProgress { orb, timeouts, request, until } = self;
+        let &CallInProgress { orb, timeouts, request, until, .. } = self;
         let route = message.route;
         let patience = Patience { each: duration(timeouts.connect), until };
         let both = route.peer.both_ways(route.version, route.chars, &patience)?;
@@ -231,6 +239,7 @@ pub(super) fn after_now(span: Span) -> Instant {
 pub(super) struct RequestMessage<'a> {
     pub(super) route: &'a Route,
     pub(super) request: &'a Invocation<'a>,
+    pub(super) timing: Option<&'a TimingContext>,
     pub(super) out: &'a Outgoing<'a>,
 }
 
@@ -245,28 +254,37 @@ impl RequestMessage<'_> {
 
     #[inline]
     fn write(&self, id: u32, opening: Opening<'_>, to: &mut Encoder) -> Result<(), EncodeError> {
-        let &RequestMessage { route, request, out } = self;
+        let &RequestMessage { route, request, timing, out } = self;
         to.speak(route.version, route.chars);
+        let mut contexts = [ServiceContext { tag: 0, data: &[] }; MOST_CONTEXTS];
+        let mut count = 0;
+        let mut add = |tag, data| {
+            contexts[count] = ServiceContext { tag, data };
+            count += 1;
+        };
+        let sets;
+        if let (Some(agreed), true) = (route.sets, opening.sets) {
+            sets = encapsulation(ByteOrder::NATIVE, |to| hyoshi_wire::Encode::encode(&agreed, to))?;
+            add(CONTEXT_CODE_SETS, &sets);
+        }
+        if let Some(data) = opening.points {
+            add(CONTEXT_BI_DIR_IIOP, data);
+        }
+        if let Some(timing) = timing {
+            add(CONTEXT_RT_SCHEDULING, timing.data());
+        }
         let mut header = RequestHeader {
             id,
             response: request.response,
             target: Target::Key(&route.key),
             operation: request.operation,
-            contexts: &[],
+            contexts: &contexts[..count],
         };
-        let sets;
-        let mut contexts;
-        if (opening.sets && route.sets.is_some()) || opening.points.is_some() || !out.contexts.is_empty() {
-            contexts = Vec::with_capacity(out.contexts.len() + 2);
-            if let (Some(agreed), true) = (route.sets, opening.sets) {
-                sets = encapsulation(ByteOrder::NATIVE, |to| hyoshi_wire::Encode::encode(&agreed, to))?;
-                contexts.push(ServiceContext { tag: CONTEXT_CODE_SETS, data: &sets });
-            }
-            if let Some(data) = opening.points {
-                contexts.push(ServiceContext { tag: CONTEXT_BI_DIR_IIOP, data });
-            }
-            contexts.extend(out.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data }));
-            header.contexts = &contexts;
+        let all: Vec<_>;
+        if !out.contexts.is_empty() {
+            let others = out.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data });
+            all = header.contexts.iter().copied().chain(others).collect();
+            header.contexts = &all;
         }
         let begun = header.begin(to)?;
         (request.arguments)(to)?;

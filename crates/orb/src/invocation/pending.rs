@@ -18,6 +18,7 @@ use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
+use crate::rt::TimingContext;
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
 
@@ -94,7 +95,9 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let request = Invocation { operation, response: Response::Target, put_off: false, arguments: &again };
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
-        let message = RequestMessage { route, request: &request, out: &out };
+        let timing =
+            TimingContext::of_call(orb.kokyu_timing).map_err(|error| CallFailure::Encode(error).exception())?;
+        let message = RequestMessage { route, request: &request, timing: timing.as_ref(), out: &out };
         let mut repeats = 0;
         let (id, reply) = loop {
             match mux.request(end, |id, opening, to| message.put(id, opening, to)) {

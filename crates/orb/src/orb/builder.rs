@@ -43,6 +43,7 @@ pub struct OrbBuilder {
     claims: Option<Claims>,
     order: Option<(Arc<dyn Order>, usize)>,
     never_collocates: bool,
+    kokyu_timing: bool,
     server_interceptors: Vec<Arc<dyn ServerInterceptor>>,
     client_interceptors: Vec<Arc<dyn ClientInterceptor>>,
     initial: Vec<(String, String)>,
@@ -203,6 +204,13 @@ impl OrbBuilder {
         self
     }
 
+    /// Its calls carry their timing ([`rt::with_timing`](crate::rt::with_timing)) in the form that TAO's Kokyu schedulers
+    /// read: 544 octets in place of 52, and with the date, so the clocks of both machines must agree.
+    pub fn kokyu_timing(mut self) -> Self {
+        self.kokyu_timing = true;
+        self
+    }
+
     /// Runs around every incoming request.
     pub fn server_interceptor(mut self, interceptor: impl ServerInterceptor + 'static) -> Self {
         self.server_interceptors.push(Arc::new(interceptor));
@@ -296,6 +304,7 @@ impl OrbBuilder {
             timeouts: self.timeouts,
             scope: self.scope,
             collocation: !(self.never_collocates || intercepted),
+            kokyu_timing: self.kokyu_timing,
             server_interceptors: self.server_interceptors.into(),
             client_interceptors: self.client_interceptors.into(),
             housekeeping,

@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyoshi_os::PiMutex;
 use hyoshi_wire::giop::{self, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts};
-use hyoshi_wire::{ByteOrder, Encoder, SystemException, SystemKind};
+use hyoshi_wire::{ByteOrder, DecodeError, Encoder, SystemException, SystemKind};
 
 use super::Lane;
 use super::connection::Connection;
 use super::serve;
 use crate::current::{self, Serving};
 use crate::minor;
+use crate::rt::{self, RequestTiming};
 use crate::shared::Shared;
 
 /// Messages larger than this do not stay allocated.
@@ -287,6 +288,15 @@ impl OrderedRequest {
             Ok(Context::Priority(priority)) => Some(priority),
             _ => None,
         }
+    }
+
+    /// The timing of its caller (service context 30); `None` if it carries none in a known form.
+    ///
+    /// # Errors
+    ///
+    /// If the context is damaged.
+    pub fn timing(&self) -> Result<Option<RequestTiming>, DecodeError> {
+        self.decoded().map_or(Ok(None), |request| rt::carried(&request.contexts))
     }
 
     /// Octets of the whole message.

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::channel::Negotiated;
 use crate::objects::{Elsewhere, Found, Located, Servant, special};
 use crate::shared::Shared;
-use crate::{current, minor};
+use crate::{current, minor, rt};
 
 /// What happens to the connection after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +140,7 @@ fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn Fn
             call.answer_early(early);
         }
         let _within = current::within(key);
+        let _timing = rt::serve(&request.contexts);
         // By itself, so that a locator gets back what it lent.
         guarded(|| carry_out(orb, servant, &mut call))?
     };
