@@ -125,7 +125,7 @@ pub struct Job {
     pub level: u8,
     pub(crate) tie: u16,
     /// Rank among operations and requests; higher is more important.
-    pub(crate) importance: u32,
+    pub importance: u32,
     /// Its position under the strategy that is not in force.
     pub other: hyoshi_sched::LevelPosition,
     /// The levels of critical and other legs under the second strategy, if there is one.

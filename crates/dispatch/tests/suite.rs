@@ -317,7 +317,8 @@ impl<'a> Caller<'a> {
                 self.tickets.push((JobId { operation, number: 0, leg: 0 }, 0));
                 let ticket = NonZeroU32::new(self.tickets.len() as u32).map(Ticket);
                 let deadline = self.now + Span::from_millis(deadline);
-                let request = JobRequest { operation, origin: self.now, deadline, importance, critical, ticket };
+                let request =
+                    JobRequest { operation, origin: self.now, sent: self.now, deadline, importance, critical, ticket };
                 self.handle(Input::Invoke(request));
                 assert!(self.effects.lost || self.dispatcher.jobs().count() + 1 > before, "the job is missing");
                 self.handle(Input::Tick);

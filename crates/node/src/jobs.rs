@@ -3,8 +3,11 @@
 //!
 //! ```text
 //!   socket ─► thread of the lane reads ─► arrived ─► dispatcher ─► job of an operation with `called = true` ─► servant
-//!                                                        └─ refused, dropped or cancelled ─► TRANSIENT
+//!                                                        └─ refused, dropped or cancelled ─► TRANSIENT, TIMEOUT
 //! ```
+//!
+//! The timing of the caller ([`hyoshi_orb::rt`]) becomes the job's: its deadline, importance and criticality, as far as
+//! they are not more urgent than those of the operation in the file. The proof of all other jobs relies on the file.
 //!
 //! Requests that arrive after the run get TRANSIENT, too, with the minor code `RUN_OVER`, as long as [`ServedLane`] exists.
 //!
@@ -50,10 +53,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-use hyoshi_model::{OperationId, ProcessorId, System};
+use hyoshi_model::{Instant, OperationId, ProcessorId, System};
+use hyoshi_orb::rt::{RequestTiming, machine_clock, on_machine_clock, timing_source};
 use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, minor};
-use hyoshi_os::{Alarms, PiMutex};
-use hyoshi_runtime::{ArrivedRequest, Node, Prepared, Refuse, RequestReader, waiting};
+use hyoshi_os::clock::monotonic;
+use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex};
+use hyoshi_runtime::{ArrivedRequest, Node, Prepared, Refuse, RequestReader, job_timing, waiting};
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
 #[derive(Clone, Debug)]
@@ -66,8 +71,17 @@ struct OrderState {
     bindings: PiMutex<Vec<OperationBinding>>,
     held: PiMutex<HeldRequests>,
     /// Requests read in the present turn.
-    arrived: PiMutex<Vec<ArrivedRequest>>,
+    arrived: PiMutex<Turn>,
+    /// Requests with a context 30 that is damaged.
+    damaged: AtomicU64,
     after: AfterRun,
+}
+
+/// The requests of a turn, and the clock of the run.
+#[derive(Debug)]
+struct Turn {
+    clock: MonotonicClock,
+    requests: Vec<ArrivedRequest>,
 }
 
 /// The state of a run's end.
@@ -111,8 +125,15 @@ struct OperationBinding {
 /// Requests by their number.
 #[derive(Debug)]
 struct HeldRequests {
-    requests: Vec<Option<OrderedRequest>>,
+    requests: Vec<Option<HeldRequest>>,
     free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct HeldRequest {
+    request: OrderedRequest,
+    /// In ns of CLOCK_MONOTONIC, the last time at which its job can start and still meet its deadline.
+    last_start: u64,
 }
 
 /// The reason why an object cannot be bound to an operation of the system.
@@ -166,7 +187,8 @@ impl JobOrder {
             processor,
             bindings: PiMutex::new(Vec::new()),
             held: PiMutex::new(held),
-            arrived: PiMutex::new(Vec::with_capacity(TURN)),
+            arrived: PiMutex::new(Turn { clock: MonotonicClock::from_origin(0), requests: Vec::with_capacity(TURN) }),
+            damaged: AtomicU64::new(0),
             after: AfterRun::default(),
         }))
     }
@@ -208,8 +230,8 @@ impl JobOrder {
         system.operations_on(self.0.processor).filter(called).fold(node, |node, id| {
             let shared = self.0.clone();
             node.body(system.operation(id).name.clone(), move |job| {
-                if let Some(request) = job.call().and_then(|call| shared.take(call)) {
-                    request.run();
+                if let Some(held) = job.call().and_then(|call| shared.take(call)) {
+                    held.request.run();
                 }
             })
         })
@@ -230,9 +252,13 @@ impl JobOrder {
         let (shared, ended, wakes) = (self.0.clone(), dropped.clone(), wake.clone());
         let answer = move || shared.answer_after_run(&lane, &wakes, &ended);
         let thread = Builder::new().name("after-run".to_owned()).spawn(answer)?;
-        // A job that calls another object lets its lane go on meanwhile.
-        around_waits(|wait| waiting(wait));
+        calls_of_jobs();
         Ok(ServedLane { dropped, wake, thread: Some(thread) })
+    }
+
+    /// The number of requests with a damaged context 30: they have no timing.
+    pub fn damaged_timings(&self) -> u64 {
+        self.0.damaged.load(Ordering::Relaxed)
     }
 
     /// The number of requests that arrived after the run.
@@ -255,25 +281,73 @@ impl Order for JobOrder {
             let except = binding.except.iter().find(|(idl, _)| idl == named);
             except.map_or(binding.default, |(_, operation)| *operation)
         };
+        let timing = request.timing().unwrap_or_else(|_| {
+            self.0.damaged.fetch_add(1, Ordering::Relaxed);
+            None
+        });
         let mut arrived = self.0.arrived.lock();
-        if arrived.len() < arrived.capacity()
-            && let Some(call) = self.0.put(request)
-        {
-            arrived.push(ArrivedRequest { operation, call, deadline: None, importance: None, critical: None });
+        if arrived.requests.len() < arrived.requests.capacity() {
+            let read = self.0.timed(operation, timing, &arrived.clock);
+            if let Some(call) = self.0.put(request, self.0.last_start(&read, &arrived.clock)) {
+                arrived.requests.push(ArrivedRequest { call, ..read });
+            }
         }
     }
 }
 
+/// Calls of a node's jobs carry the jobs' timing, and a job that waits for a reply releases its lane meanwhile. Holds
+/// for the process, from the first call of this function on.
+pub fn calls_of_jobs() {
+    around_waits(|wait| waiting(wait));
+    timing_source(|| {
+        let job = job_timing()?;
+        let at = |instant: Instant| instant.as_nanos().saturating_add_signed(job.clock.origin());
+        Some(RequestTiming {
+            clock: machine_clock(),
+            sent: monotonic().as_nanos(),
+            origin: at(job.origin),
+            deadline: at(job.deadline),
+            execution: 0,
+            importance: job.importance,
+            critical: job.critical,
+        })
+    });
+}
+
 impl OrderState {
     /// A number for a request; `None` if all are in use: then it is dropped, which refuses it.
-    fn put(&self, request: OrderedRequest) -> Option<u32> {
+    fn put(&self, request: OrderedRequest, last_start: u64) -> Option<u32> {
         let mut held = self.held.lock();
         let call = held.free.pop()?;
-        held.requests[call as usize] = Some(request);
+        held.requests[call as usize] = Some(HeldRequest { request, last_start });
         Some(call)
     }
 
-    fn take(&self, call: u32) -> Option<OrderedRequest> {
+    /// The request as a job, with the timing of its caller.
+    fn timed(&self, operation: OperationId, timing: Option<RequestTiming>, clock: &MonotonicClock) -> ArrivedRequest {
+        let read = ArrivedRequest::new(operation, 0);
+        let Some(timing) = timing else { return read };
+        let timing = on_machine_clock(timing, monotonic().as_nanos());
+        ArrivedRequest {
+            origin: Some(clock.instant_of(timing.origin)),
+            sent: Some(clock.instant_of(timing.sent)),
+            deadline: (timing.deadline != u64::MAX).then(|| clock.instant_of(timing.deadline)),
+            importance: Some(timing.importance),
+            critical: Some(timing.critical),
+            ..read
+        }
+    }
+
+    /// When the job of a request must start at the latest, in ns of CLOCK_MONOTONIC.
+    fn last_start(&self, read: &ArrivedRequest, clock: &MonotonicClock) -> u64 {
+        let now = clock.now();
+        let setting = self.system.setting(self.system.epoch_at(now), read.operation);
+        let earliest = now.saturating_add(setting.deadline.span());
+        let deadline = read.deadline.map_or(earliest, |deadline| deadline.max(earliest));
+        deadline.as_nanos().saturating_add_signed(clock.origin()).saturating_sub(setting.wcet.as_nanos())
+    }
+
+    fn take(&self, call: u32) -> Option<HeldRequest> {
         let mut held = self.held.lock();
         let request = held.requests.get_mut(call as usize)?.take();
         if request.is_some() {
@@ -314,8 +388,11 @@ impl Refuse for OrderState {
     }
 
     fn refuse(&self, call: u32) {
-        if let Some(request) = self.take(call) {
-            request.refuse(SystemKind::Transient.not_done(minor::NOT_RUN));
+        if let Some(HeldRequest { request, last_start }) = self.take(call) {
+            request.refuse(match monotonic().as_nanos() > last_start {
+                true => SystemKind::Timeout.not_done(minor::TOO_LATE),
+                false => SystemKind::Transient.not_done(minor::NOT_RUN),
+            });
         }
     }
 }
@@ -331,10 +408,11 @@ impl RequestReader for LaneReader {
         self.lane.as_fd()
     }
 
-    fn turn(&mut self, arrived: &mut Vec<ArrivedRequest>) {
+    fn turn(&mut self, clock: &MonotonicClock, arrived: &mut Vec<ArrivedRequest>) {
+        self.shared.arrived.lock().clock = *clock;
         self.lane.turn();
         let mut read = self.shared.arrived.lock();
-        let room = arrived.capacity().saturating_sub(arrived.len()).min(read.len());
-        arrived.extend(read.drain(..room));
+        let room = arrived.capacity().saturating_sub(arrived.len()).min(read.requests.len());
+        arrived.extend(read.requests.drain(..room));
     }
 }

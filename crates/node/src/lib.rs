@@ -30,7 +30,7 @@ mod strangers;
 
 pub use contact::corbaloc;
 pub use control::{ClientError, KEY, NodeClient, folder, sockets};
-pub use jobs::{JobOrder, OperationBindError, ServedLane};
+pub use jobs::{JobOrder, OperationBindError, ServedLane, calls_of_jobs};
 pub use operators::WholeSystem;
 pub use peer::PeerLink;
 pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, Tls};

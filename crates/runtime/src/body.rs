@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyoshi_model::{OperationId, System};
 use hyoshi_os::own_cpu_time;
 
-use crate::context::{JobContext, set_running};
+use crate::context::{JobContext, JobTiming, set_running, set_timing};
 use crate::crew::{JobStart, Returned};
 use crate::ended::{EndedBy, panic_text};
 use crate::link::LINK;
@@ -75,6 +75,8 @@ pub(crate) fn run_body(
         *value = common.latest[from.index()].as_ref().and_then(|latest| latest.lock().clone());
     }
     let BodyCell { body, inputs, reads, payload_buffers } = &mut *cell;
+    let JobStart { origin, deadline, importance, critical, .. } = begin;
+    set_timing(Some(JobTiming { clock: *common.clock(), origin, deadline, importance, critical }));
     set_running(Some(slot));
     let mut context = JobContext::new(processor, me, begin, inputs, reads, payload_buffers, wakeups);
     // A body that has panicked is not called again.
@@ -90,6 +92,7 @@ pub(crate) fn run_body(
         common.end(EndedBy::Panicked { operation: operation.name.clone(), message: panic_text(&*panic) });
     }
     set_running(None);
+    set_timing(None);
     cell.inputs.fill(None);
     cell.reads.fill(None);
     if let (Some(latest), Some(emitted)) = (&common.latest[id.index()], cell.payload_buffers.emitted()) {

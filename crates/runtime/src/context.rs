@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span};
-use hyoshi_os::own_cpu_time;
+use hyoshi_os::{MonotonicClock, own_cpu_time};
 use hyoshi_trace::Slot;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -21,6 +21,22 @@ struct CallingThread {
     wakeups: PendingWakeups,
     /// The job with the running body, while it holds the lane's token.
     running: Option<Slot>,
+    timing: Option<JobTiming>,
+}
+
+/// The timing of a job, for calls of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobTiming {
+    /// The clock of the following instants.
+    pub clock: MonotonicClock,
+    /// The nominal release of the first job of its chain.
+    pub origin: Instant,
+    /// Its absolute deadline.
+    pub deadline: Instant,
+    /// Its rank among jobs of equal urgency.
+    pub importance: u32,
+    /// Whether it is critical.
+    pub critical: bool,
 }
 
 thread_local! {
@@ -29,13 +45,24 @@ thread_local! {
 
 /// Registers the calling thread as a lane thread.
 pub(crate) fn enter_lane(processor: &Arc<ProcessorState>, me: u16) {
-    let here = CallingThread { processor: processor.clone(), me, wakeups: processor.wakeups(), running: None };
+    let here =
+        CallingThread { processor: processor.clone(), me, wakeups: processor.wakeups(), running: None, timing: None };
     HERE.set(Some(here));
 }
 
 /// Sets the job that the calling thread runs.
 pub(crate) fn set_running(job: Option<Slot>) {
     HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.running = job));
+}
+
+/// Sets the timing of the calling thread's job.
+pub(crate) fn set_timing(timing: Option<JobTiming>) {
+    HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.timing = timing));
+}
+
+/// The timing of the job whose body the calling thread runs; `None` on other threads, and within [`waiting`].
+pub fn job_timing() -> Option<JobTiming> {
+    HERE.with_borrow(|here| here.as_ref()?.timing)
 }
 
 /// Runs something that waits, like [`JobContext::blocking`], for code without a context. If the calling thread runs a

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use hyoshi_model::{Instant, OperationId};
-use hyoshi_os::{Alarms, PiMutex};
+use hyoshi_os::{Alarms, MonotonicClock, PiMutex};
 
 /// A request that has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,23 @@ pub struct ArrivedRequest {
     pub operation: OperationId,
     /// The reader's number for it: [`JobContext::call`](crate::JobContext::call) returns it.
     pub call: u32,
-    /// Its absolute deadline, if it differs from the operation's.
+    /// The nominal release of its caller's chain, if known.
+    pub origin: Option<Instant>,
+    /// When its caller sent it, if known.
+    pub sent: Option<Instant>,
+    /// Its absolute deadline, if that is later than the operation's.
     pub deadline: Option<Instant>,
-    /// Its importance, if it differs from the operation's.
+    /// Its importance, if that is lower than the operation's.
     pub importance: Option<u32>,
     /// Whether it is critical, if that differs from the operation.
     pub critical: Option<bool>,
+}
+
+impl ArrivedRequest {
+    /// A request with the operation's own deadline, importance and criticality.
+    pub fn new(operation: OperationId, call: u32) -> Self {
+        ArrivedRequest { operation, call, origin: None, sent: None, deadline: None, importance: None, critical: None }
+    }
 }
 
 /// Reads requests for one processor, on threads of its lanes.
@@ -28,8 +39,9 @@ pub trait RequestReader: Send {
     /// Readable while requests can be read.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Reads arrived requests without waiting. Reads no more than fit: `arrived` must not grow beyond its capacity.
-    fn turn(&mut self, arrived: &mut Vec<ArrivedRequest>);
+    /// Reads arrived requests without waiting; their times are on `clock`. Reads no more than fit: `arrived` must not
+    /// grow beyond its capacity.
+    fn turn(&mut self, clock: &MonotonicClock, arrived: &mut Vec<ArrivedRequest>);
 }
 
 /// Rejects requests that no job serves.
@@ -92,10 +104,10 @@ impl Requests {
     }
 
     /// Reads arrived requests and passes them on.
-    pub fn read<R>(&self, pass: impl FnOnce(&mut Vec<ArrivedRequest>) -> R) -> R {
+    pub fn read<R>(&self, clock: &MonotonicClock, pass: impl FnOnce(&mut Vec<ArrivedRequest>) -> R) -> R {
         let mut reader = self.reader.lock();
         let (reader, arrived) = &mut *reader;
-        reader.turn(arrived);
+        reader.turn(clock, arrived);
         pass(arrived)
     }
 }

@@ -106,7 +106,7 @@ impl ProcessorState {
 
     /// True if requests were read.
     fn read(&self, requests: &Requests, me: u16, wakeups: &mut PendingWakeups) -> bool {
-        let any = requests.read(|arrived| {
+        let any = requests.read(self.common.clock(), |arrived| {
             let any = !arrived.is_empty();
             if any {
                 self.section(|crew, now| crew.accept_requests(me, now, arrived, wakeups));

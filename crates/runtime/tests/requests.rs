@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_os::MonotonicClock;
 use hyoshi_runtime::{ArrivedRequest, JobContext, Node, Prepared, Refuse, RequestReader, RunningNode};
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
@@ -52,7 +53,7 @@ impl RequestReader for FromCaller {
         self.bell.as_fd()
     }
 
-    fn turn(&mut self, arrived: &mut Vec<ArrivedRequest>) {
+    fn turn(&mut self, _: &MonotonicClock, arrived: &mut Vec<ArrivedRequest>) {
         let mut octets = [0; 16];
         let _ = self.bell.read(&mut octets);
         let mut waiting = self.waiting.lock().unwrap();
@@ -95,7 +96,7 @@ fn serving(
 
 fn request(call: u32, deadline: Option<Span>) -> ArrivedRequest {
     let deadline = deadline.map(|span| Instant::ZERO + span);
-    ArrivedRequest { operation: OperationId(0), call, deadline, importance: None, critical: None }
+    ArrivedRequest { deadline, ..ArrivedRequest::new(OperationId(0), call) }
 }
 
 fn wait(outcomes: &Outcomes, count: usize) -> Vec<(u32, &'static str)> {

@@ -234,6 +234,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             return Some(JobRequest {
                 operation,
                 origin,
+                sent: origin,
                 deadline: origin.saturating_add(deadline),
                 importance: declared.importance,
                 critical: declared.critical,

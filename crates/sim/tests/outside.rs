@@ -122,7 +122,7 @@ fn requested(strategy: &str) -> Build {
 
 fn request(due: f64, critical: bool) -> Input {
     let (operation, origin, deadline) = (OperationId(1), at(1.0), at(due));
-    Input::Invoke(JobRequest { operation, origin, deadline, importance: 0, critical, ticket: None })
+    Input::Invoke(JobRequest { operation, origin, sent: origin, deadline, importance: 0, critical, ticket: None })
 }
 
 #[test]

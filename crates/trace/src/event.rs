@@ -132,6 +132,9 @@ pub struct JobRequest {
     /// Nominal release of the root: end-to-end latency starts here.
     #[serde(with = "instant")]
     pub origin: Instant,
+    /// When the client sent it; when it was read, if that is unknown.
+    #[serde(with = "instant")]
+    pub sent: Instant,
     /// Its absolute deadline.
     #[serde(with = "instant")]
     pub deadline: Instant,

@@ -26,10 +26,10 @@ pub use writer::{RecordingSize, RecordingWriter, WriteError};
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
 /// The version of the format that this code writes.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
-/// The oldest version that this code reads. Before version 6 a fact had no level.
-pub const OLDEST: u16 = 6;
+/// The oldest version that this code reads. Before version 7 a request had no time of its sending.
+pub const OLDEST: u16 = 7;
 
 /// The longest header: more than the largest system file.
 pub const LONGEST_HEADER: u32 = 128 << 20;

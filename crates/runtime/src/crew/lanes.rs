@@ -2,7 +2,7 @@
 
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{JobState, Run};
+use hyoshi_dispatch::{Job, JobState, Run};
 use hyoshi_model::{Instant, JobId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
@@ -31,8 +31,11 @@ pub(crate) enum LaneStep {
 pub(crate) struct JobStart {
     pub slot: Slot,
     pub job: JobId,
+    pub origin: Instant,
     pub release: Instant,
     pub deadline: Instant,
+    pub importance: u32,
+    pub critical: bool,
     pub epoch: u16,
     /// `None` for built-in work.
     pub cell: Option<Box<BodyCell>>,
@@ -254,6 +257,7 @@ impl<S: Scheduled> Crew<S> {
         }
         let ticket = self.dispatcher.tickets(slot).first().copied().flatten();
         let call = ticket.and_then(|ticket| self.payloads.take_call(ticket));
-        JobStart { call, slot, job: job.id, release: job.release, deadline: job.deadline, epoch: job.epoch, cell }
+        let Job { id: job, origin, release, deadline, importance, critical, epoch, .. } = job;
+        JobStart { slot, job, origin, release, deadline, importance, critical, epoch, cell, call }
     }
 }

@@ -61,13 +61,14 @@ impl<S: Scheduled> Crew<S> {
             self.lanes[usize::from(lane)].idle.retain(|thread| *thread != me);
             self.attended.insert(lane);
         }
-        for ArrivedRequest { operation, call, deadline, importance, critical } in arrived.drain(..) {
+        for request in arrived.drain(..) {
+            let call = request.call;
             let ticket = if self.closed { None } else { self.payloads.insert_call(call) };
             let Some(ticket) = ticket else {
                 wakeups.refuse(call);
                 continue;
             };
-            self.invoke(now, ArrivedRequest { operation, call, deadline, importance, critical }, ticket);
+            self.invoke(now, request, ticket);
             self.release_payloads(wakeups);
         }
         if !self.closed {
@@ -79,11 +80,15 @@ impl<S: Scheduled> Crew<S> {
     fn invoke(&mut self, now: Instant, arrived: ArrivedRequest, ticket: Ticket) {
         let declared = self.common.system.operation(arrived.operation);
         let setting = self.common.system.setting(self.dispatcher.region(), arrived.operation);
+        let earliest = now.saturating_add(setting.deadline.span());
         let request = JobRequest {
             operation: arrived.operation,
-            origin: now,
-            deadline: arrived.deadline.unwrap_or(now.saturating_add(setting.deadline.span())),
-            importance: arrived.importance.unwrap_or(declared.importance),
+            // Not in the future, whatever the other clock says.
+            origin: arrived.origin.map_or(now, |origin| origin.min(now)),
+            sent: arrived.sent.map_or(now, |sent| sent.min(now)),
+            // A caller cannot be more urgent than the file says: the proof of the other jobs relies on that.
+            deadline: arrived.deadline.map_or(earliest, |deadline| deadline.max(earliest)),
+            importance: arrived.importance.map_or(declared.importance, |asked| asked.min(declared.importance)),
             critical: arrived.critical.unwrap_or(declared.critical),
             ticket: Some(ticket),
         };

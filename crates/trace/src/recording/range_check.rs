@@ -146,9 +146,9 @@ impl RangeCheck {
             Input::Acquire { slot, resource } | Input::Release { slot, resource } => {
                 self.slot(at, *slot).and(self.resource(at, *resource))
             }
-            Input::Invoke(request) => {
-                self.operation(at, request.operation).and(within(at, &[request.origin, or_never(request.deadline)]))
-            }
+            Input::Invoke(request) => self
+                .operation(at, request.operation)
+                .and(within(at, &[request.origin, request.sent, or_never(request.deadline)])),
             Input::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
             Input::Enter { index } => self.epoch(at, *index),
             Input::Cancel { job, .. } => self.job(at, *job),
