@@ -81,6 +81,8 @@ struct OrderState {
 #[derive(Debug)]
 struct Turn {
     clock: MonotonicClock,
+    /// Requests that are read now arrived after this time: an earlier turn has read all others.
+    after: Instant,
     requests: Vec<ArrivedRequest>,
 }
 
@@ -187,7 +189,11 @@ impl JobOrder {
             processor,
             bindings: PiMutex::new(Vec::new()),
             held: PiMutex::new(held),
-            arrived: PiMutex::new(Turn { clock: MonotonicClock::from_origin(0), requests: Vec::with_capacity(TURN) }),
+            arrived: PiMutex::new(Turn {
+                clock: MonotonicClock::from_origin(0),
+                after: Instant::ZERO,
+                requests: Vec::with_capacity(TURN),
+            }),
             damaged: AtomicU64::new(0),
             after: AfterRun::default(),
         }))
@@ -287,7 +293,7 @@ impl Order for JobOrder {
         });
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {
-            let read = self.0.timed(operation, timing, &arrived.clock);
+            let read = self.0.timed(operation, timing, &arrived);
             if let Some(call) = self.0.put(request, self.0.last_start(&read, &arrived.clock)) {
                 arrived.requests.push(ArrivedRequest { call, ..read });
             }
@@ -324,9 +330,9 @@ impl OrderState {
     }
 
     /// The request as a job, with the timing of its caller.
-    fn timed(&self, operation: OperationId, timing: Option<RequestTiming>, clock: &MonotonicClock) -> ArrivedRequest {
-        let read = ArrivedRequest::new(operation, 0);
-        let Some(timing) = timing else { return read };
+    fn timed(&self, operation: OperationId, timing: Option<RequestTiming>, turn: &Turn) -> ArrivedRequest {
+        let read = ArrivedRequest { after: turn.after, ..ArrivedRequest::new(operation, 0) };
+        let (Some(timing), clock) = (timing, &turn.clock) else { return read };
         let timing = on_machine_clock(timing, monotonic().as_nanos());
         ArrivedRequest {
             origin: Some(clock.instant_of(timing.origin)),
@@ -342,7 +348,7 @@ impl OrderState {
     fn last_start(&self, read: &ArrivedRequest, clock: &MonotonicClock) -> u64 {
         let now = clock.now();
         let setting = self.system.setting(self.system.epoch_at(now), read.operation);
-        let earliest = now.saturating_add(setting.deadline.span());
+        let earliest = read.counts_from(now).saturating_add(setting.deadline.span());
         let deadline = read.deadline.map_or(earliest, |deadline| deadline.max(earliest));
         deadline.as_nanos().saturating_add_signed(clock.origin()).saturating_sub(setting.wcet.as_nanos())
     }
@@ -409,9 +415,14 @@ impl RequestReader for LaneReader {
     }
 
     fn turn(&mut self, clock: &MonotonicClock, arrived: &mut Vec<ArrivedRequest>) {
+        let began = clock.now();
         self.shared.arrived.lock().clock = *clock;
-        self.lane.turn();
+        let messages = self.lane.turn();
         let mut read = self.shared.arrived.lock();
+        if messages < self.lane.turn_messages() {
+            // Nothing that had arrived by then is left.
+            read.after = began;
+        }
         let room = arrived.capacity().saturating_sub(arrived.len()).min(read.requests.len());
         arrived.extend(read.requests.drain(..room));
     }

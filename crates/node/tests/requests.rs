@@ -4,12 +4,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant as WallClock};
 
-use hyoshi_model::{Instant, ProcessorId, System, read};
+use hyoshi_model::{Instant, ProcessorId, Span, System, read};
 use hyoshi_node::{JobOrder, OperationBindError, ServedLane};
+use hyoshi_orb::rt::{CallTiming, with_timing};
 use hyoshi_orb::{LaneOptions, Orb, Reference, SystemException, SystemKind, minor};
 use hyoshi_runtime::{Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, TraceEvent};
 
 use crate::tracking::{CallbackStub, LocateError, Named, Position, Tracker, TrackerStub};
 
@@ -103,8 +104,11 @@ struct Server {
 
 /// A tracker: `nothing` and `echo` are jobs of the operation `reset`, all other methods of `locate`.
 fn server(limit: u32) -> (Server, Prepared) {
-    let text = TEXT.replace("limit = 2", &format!("limit = {limit}"));
-    let system = Arc::new(read(&text, "tracking.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    server_of(&TEXT.replace("limit = 2", &format!("limit = {limit}")))
+}
+
+fn server_of(text: &str) -> (Server, Prepared) {
+    let system = Arc::new(read(text, "tracking.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let order = JobOrder::new(&system, ProcessorId(0), 16);
     let binding = order.bind("locate", &[("nothing", "reset"), ("echo", "reset")]).unwrap();
@@ -354,6 +358,95 @@ fn a_job_that_calls_another_object_lets_its_lane_go_on_meanwhile() {
     let events = end(running);
     let suspended = events.iter().filter(|(_, event)| matches!(event, TraceEvent::Input(Input::Suspend { .. })));
     assert_eq!(suspended.count(), 20);
+    // The calls of the outer jobs carry the jobs' timing.
+    let invoked = invoked(&events);
+    for pair in invoked.chunks(2) {
+        let [(_, outer), (at, inner)] = pair else { panic!("{invoked:?}") };
+        assert_eq!((inner.origin, inner.deadline), (outer.origin, outer.deadline));
+        assert!(outer.origin <= inner.sent && inner.sent <= *at);
+    }
+}
+
+/// The requests that were handed to the dispatcher, with their times of arrival.
+fn invoked(events: &[(Instant, TraceEvent)]) -> Vec<(Instant, JobRequest)> {
+    let request = |(at, event): &(Instant, TraceEvent)| match event {
+        TraceEvent::Input(Input::Invoke(request)) => Some((*at, *request)),
+        _ => None,
+    };
+    events.iter().filter_map(request).collect()
+}
+
+#[test]
+fn callers_postpone_their_deadlines_but_are_never_more_urgent_than_the_file_says() {
+    let (server, node) = server(8);
+    let mut running = node.start();
+    let mut events = Vec::new();
+    let (first_orb, first) = server.client();
+    let first = thread::spawn(move || (first.nothing(), drop(first_orb)).0);
+    until_invoked(&mut running, &mut events, 1);
+    // `locate` has 10 s in the file. The third asks for 1 ms, the fourth for nothing.
+    let within = [Some(Span::from_secs(60)), Some(Span::from_secs(30)), Some(Span::from_millis(1)), None];
+    let clients: Vec<Orb> = (0..4)
+        .map(|at| {
+            let (orb, stub) = server.client();
+            let send = || stub.hint(&at.to_string(), &[]).unwrap();
+            match within[at] {
+                None => send(),
+                within => {
+                    with_timing(CallTiming { within, importance: 9, critical: true, ..CallTiming::default() }, send);
+                }
+            }
+            // In this order, although each has a connection of its own.
+            let began = WallClock::now();
+            while at < 3 && began.elapsed() < Duration::from_millis(20) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            orb
+        })
+        .collect();
+    server.servant.open();
+    first.join().unwrap().unwrap();
+    let began = WallClock::now();
+    while server.servant.done.lock().unwrap().len() < 5 {
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", server.servant.done.lock().unwrap());
+        thread::sleep(Duration::from_millis(1));
+    }
+    let done = server.servant.done.lock().unwrap().clone();
+    assert_eq!(done[3..], ["hint 1", "hint 0"]);
+    let events = [events, end(running)].concat();
+    for (at, request) in &invoked(&events)[1..] {
+        let counts_from = if request.deadline < *at + Span::from_secs(10) { request.sent } else { *at };
+        assert!(request.deadline >= counts_from + Span::from_secs(10), "{request:?}");
+        assert_eq!(request.importance, 0);
+        assert!(request.origin <= request.sent && request.sent <= *at);
+    }
+    drop(clients);
+}
+
+#[test]
+fn a_request_that_can_no_longer_meet_its_deadline_is_cancelled_with_timeout() {
+    let text = TEXT.replace("strategy = \"EDF\"", "strategy = \"EDF\"\n    cancel = true").replace("10s", "50ms");
+    let (server, node) = server_of(&text);
+    let mut running = node.start();
+    let mut events = Vec::new();
+    let (first_orb, first) = server.client();
+    let first = thread::spawn(move || (first.nothing(), drop(first_orb)).0);
+    until_invoked(&mut running, &mut events, 1);
+    let (orb, late) = server.client();
+    let timing = CallTiming { within: Some(Span::from_millis(1)), ..CallTiming::default() };
+    let late = thread::spawn(move || (with_timing(timing, || late.locate(1)), drop(orb)).0);
+    // Longer than the 50 ms that the file gives to `locate`. They count from the sending: the lane reads nothing now.
+    thread::sleep(Duration::from_millis(120));
+    server.servant.open();
+    first.join().unwrap().unwrap();
+    match late.join().unwrap() {
+        Err(LocateError::System(raised)) => {
+            assert_eq!((raised.kind, raised.minor), (SystemKind::Timeout, minor::TOO_LATE));
+            assert_eq!(raised.completed, hyoshi_orb::Completed::No);
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(end(running));
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub struct ArrivedRequest {
     pub origin: Option<Instant>,
     /// When its caller sent it, if known.
     pub sent: Option<Instant>,
+    /// It arrived after this, as far as the reader knows. A deadline counts from `sent`, but not from before this time.
+    pub after: Instant,
     /// Its absolute deadline, if that is later than the operation's.
     pub deadline: Option<Instant>,
     /// Its importance, if that is lower than the operation's.
@@ -28,9 +30,15 @@ pub struct ArrivedRequest {
 }
 
 impl ArrivedRequest {
+    /// The time from which its deadline counts, if it is read at `now`.
+    pub fn counts_from(&self, now: Instant) -> Instant {
+        self.sent.map_or(now, |sent| sent.max(self.after).min(now))
+    }
+
     /// A request with the operation's own deadline, importance and criticality.
     pub fn new(operation: OperationId, call: u32) -> Self {
-        ArrivedRequest { operation, call, origin: None, sent: None, deadline: None, importance: None, critical: None }
+        let (origin, sent, after) = (None, None, Instant::ZERO);
+        ArrivedRequest { operation, call, origin, sent, after, deadline: None, importance: None, critical: None }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyoshi_os::Ready;
 
+use super::connections::FIRST;
 use super::{Alive, Lane};
 use crate::channel::ReadBudget;
 
@@ -60,7 +61,9 @@ impl OwnedLane {
                 // Reads without a whole message count, too: a turn must end.
                 left = ReadBudget { messages: left.messages - brought.max(1), octets: worker.left.octets, ..left };
             }
-            if count < most {
+            // A new connection may have brought requests.
+            let accepted = |(ready, _): &(Ready, bool)| matches!(ready, Ready::Source(source) if *source < FIRST);
+            if count < most && !found[..count].iter().any(accepted) {
                 break;
             }
         }
@@ -71,6 +74,11 @@ impl OwnedLane {
 }
 
 impl OwnedLane {
+    /// The most messages that a [`turn`](Self::turn) reads. If it reads fewer, none that had arrived before is left.
+    pub fn turn_messages(&self) -> usize {
+        self.lane.turn.messages
+    }
+
     /// Waits until [`turn`](Self::turn) has work. False if the time ends first.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         self.lane.poller.is_ready(timeout).unwrap_or(true)

@@ -80,7 +80,7 @@ impl<S: Scheduled> Crew<S> {
     fn invoke(&mut self, now: Instant, arrived: ArrivedRequest, ticket: Ticket) {
         let declared = self.common.system.operation(arrived.operation);
         let setting = self.common.system.setting(self.dispatcher.region(), arrived.operation);
-        let earliest = now.saturating_add(setting.deadline.span());
+        let earliest = arrived.counts_from(now).saturating_add(setting.deadline.span());
         let request = JobRequest {
             operation: arrived.operation,
             // Not in the future, whatever the other clock says.
