@@ -126,7 +126,7 @@ pub(crate) fn keep(shared: &NodeState, at: usize, dial: &PeerStubs) {
                 Some(because) => shared.stands(peer, PeerLink::Refused, &because),
                 None => {
                     pause = FIRST_PAUSE;
-                    peer.known.lock().answers_as(welcome.who.incarnation);
+                    peer.known.lock().answers_as(welcome.who.incarnation, welcome.who.clock);
                     peer.sends_at.store(endpoint, Ordering::Release);
                     // Without permission, the thread keeps ordinary priority.
                     let _ = set_own_policy(ThreadPolicy::Fifo(RELEASE));

@@ -49,8 +49,8 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, System};
@@ -59,6 +59,9 @@ use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, min
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex};
 use hyoshi_runtime::{ArrivedRequest, Node, Prepared, Refuse, RequestReader, job_timing, waiting};
+
+use crate::offset::Estimate;
+use crate::peers::{NodePeers, PeerClocks};
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
 #[derive(Clone, Debug)]
@@ -74,6 +77,7 @@ struct OrderState {
     arrived: PiMutex<Turn>,
     /// Requests with a context 30 that is damaged.
     damaged: AtomicU64,
+    peers: OnceLock<PeerClocks>,
     after: AfterRun,
 }
 
@@ -195,6 +199,7 @@ impl JobOrder {
                 requests: Vec::with_capacity(TURN),
             }),
             damaged: AtomicU64::new(0),
+            peers: OnceLock::new(),
             after: AfterRun::default(),
         }))
     }
@@ -260,6 +265,12 @@ impl JobOrder {
         let thread = Builder::new().name("after-run".to_owned()).spawn(answer)?;
         calls_of_jobs();
         Ok(ServedLane { dropped, wake, thread: Some(thread) })
+    }
+
+    /// Converts the timing of requests from other machines by the measured offsets of their clocks. Otherwise the time
+    /// that a request was on its way is unknown, and its deadline later by that much.
+    pub fn peers(&self, peers: &NodePeers) {
+        let _ = self.0.peers.set(peers.peer_clocks());
     }
 
     /// The number of requests with a damaged context 30: they have no timing.
@@ -333,7 +344,7 @@ impl OrderState {
     fn timed(&self, operation: OperationId, timing: Option<RequestTiming>, turn: &Turn) -> ArrivedRequest {
         let read = ArrivedRequest { after: turn.after, ..ArrivedRequest::new(operation, 0) };
         let (Some(timing), clock) = (timing, &turn.clock) else { return read };
-        let timing = on_machine_clock(timing, monotonic().as_nanos());
+        let timing = on_machine_clock(self.of_peer(timing), monotonic().as_nanos());
         ArrivedRequest {
             origin: Some(clock.instant_of(timing.origin)),
             sent: Some(clock.instant_of(timing.sent)),
@@ -342,6 +353,19 @@ impl OrderState {
             critical: Some(timing.critical),
             ..read
         }
+    }
+
+    /// On this machine's clock, if the sender's clock is that of a joined host.
+    fn of_peer(&self, timing: RequestTiming) -> RequestTiming {
+        if timing.clock == machine_clock() {
+            return timing;
+        }
+        let Some(Estimate { offset, .. }) = self.peers.get().and_then(|peers| peers.offset(timing.clock)) else {
+            return timing;
+        };
+        let here = |at: u64| if at == u64::MAX { at } else { at.saturating_sub_signed(offset) };
+        let (sent, origin, deadline) = (here(timing.sent), here(timing.origin), here(timing.deadline));
+        RequestTiming { clock: machine_clock(), sent, origin, deadline, ..timing }
     }
 
     /// When the job of a request must start at the latest, in ns of CLOCK_MONOTONIC.

@@ -33,7 +33,7 @@ pub use control::{ClientError, KEY, NodeClient, folder, sockets};
 pub use jobs::{JobOrder, OperationBindError, ServedLane, calls_of_jobs};
 pub use operators::WholeSystem;
 pub use peer::PeerLink;
-pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, Tls};
+pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, PeerClocks, Tls};
 pub use served::ENDED;
 pub use shared::PeerEvent;
 

@@ -83,6 +83,8 @@ pub(crate) struct PeerState {
     /// The time of the last call with its session, on the own clock.
     pub heard: u64,
     pub clock: ClockOffset,
+    /// Its machine's clock, as its requests name it.
+    pub clock_number: u64,
     /// Completions sent in earlier sessions, and those confirmed in the present one.
     pub sent_before: u64,
     pub confirmed: u64,
@@ -153,6 +155,7 @@ impl OtherHost {
             answered_as: 0,
             heard: 0,
             clock: ClockOffset::new(),
+            clock_number: 0,
             sent_before: 0,
             confirmed: 0,
             at_exchange: 0,
@@ -226,10 +229,11 @@ impl PeerState {
 
     /// Notes which start of its node answers. A restarted node's clock is measured again: its machine may have
     /// rebooted, and CLOCK_MONOTONIC begins with the machine.
-    pub fn answers_as(&mut self, incarnation: u64) {
+    pub fn answers_as(&mut self, incarnation: u64, clock: u64) {
         if self.answered_as != incarnation {
             (self.answered_as, self.clock) = (incarnation, ClockOffset::new());
         }
+        self.clock_number = clock;
     }
 
     /// `arrived` of the session's completions have arrived at the peer. `sent` were sent before it was asked, of all

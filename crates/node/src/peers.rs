@@ -165,6 +165,23 @@ pub struct NodePeers {
     orbs: Vec<Orb>,
 }
 
+/// The clocks of the other hosts' machines.
+#[derive(Clone, Debug)]
+pub struct PeerClocks(Arc<NodeState>);
+
+impl PeerClocks {
+    /// The offset of a clock, by its number in the timing of requests: that clock minus CLOCK_MONOTONIC here. `None`
+    /// if no joined host has it.
+    pub fn offset(&self, clock: u64) -> Option<Estimate> {
+        let now = self.0.now();
+        self.0.peers.iter().find_map(|peer| {
+            let known = peer.known.lock();
+            let is_its = known.clock_number == clock && known.link == PeerLink::Joined;
+            is_its.then(|| known.clock.estimate(now)).flatten()
+        })
+    }
+}
+
 /// What the nodes agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
@@ -392,6 +409,11 @@ impl NodePeers {
             let ahead = (known.link == PeerLink::Joined).then(|| known.ahead(now, Some(&own))).flatten()?;
             Some((peer.host, ahead))
         })
+    }
+
+    /// The clocks of the other hosts' machines, for the timing of their requests.
+    pub fn peer_clocks(&self) -> PeerClocks {
+        PeerClocks(self.shared.clone())
     }
 
     /// Refused calls of clients that are neither peers nor operators.

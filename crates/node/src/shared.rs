@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyoshi_model::{HostId, Instant, Span, System};
+use hyoshi_orb::rt::machine_clock;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -151,6 +152,7 @@ impl NodeState {
             host: self.name().to_owned(),
             digest: self.digest,
             incarnation: self.incarnation,
+            clock: machine_clock(),
         }
     }
 

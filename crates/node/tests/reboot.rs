@@ -15,6 +15,8 @@ use crate::common::{DRONE, Host, STATION, digest, system, text, until, unused_ad
 
 const HOUR: i64 = 3_600_000_000_000;
 const RUN: [u8; 16] = [7; 16];
+/// The number of the other machine's clock.
+const CLOCK: u64 = 77;
 
 /// The own clock.
 fn now() -> i64 {
@@ -40,11 +42,12 @@ impl Other {
     fn introduction(&self) -> wire::Introduction {
         let incarnation = self.incarnation.load(Ordering::SeqCst);
         wire::Introduction {
-            version: 1,
+            version: wire::VERSION,
             system: "uav".into(),
             host: self.host.into(),
             digest: self.digest,
             incarnation,
+            clock: CLOCK,
         }
     }
 }
@@ -171,6 +174,11 @@ fn a_rebooted_host_is_measured_anew_and_no_jump_is_reported() {
     let running = drone.begin(&agreed);
     let compared = || drone.peers.standing().remove(0);
     until("the clocks are compared", || compared().state == "joined" && compared().compared);
+    // Times of its requests are converted by that.
+    let clocks = drone.peers.peer_clocks();
+    let offset = clocks.offset(CLOCK).unwrap();
+    assert!(offset.offset.abs_diff(10 * HOUR) <= offset.error, "{offset:?}");
+    assert_eq!(clocks.offset(CLOCK + 1), None);
     // It reboots, and its clock is behind now.
     station.ahead.store(-now() / 2, Ordering::SeqCst);
     station.incarnation.store(2, Ordering::SeqCst);

@@ -26,7 +26,14 @@ fn stub(orb: &Orb, drone: &Host) -> PeerStub {
 
 fn introduction(drone: &Host) -> wire::Introduction {
     let digest = digest(&drone.system);
-    wire::Introduction { version: 1, system: "uav".into(), host: "station".into(), digest, incarnation: 7 }
+    wire::Introduction {
+        version: wire::VERSION,
+        system: "uav".into(),
+        host: "station".into(),
+        digest,
+        incarnation: 7,
+        clock: 8,
+    }
 }
 
 fn why(refused: Result<wire::Welcome, IntroduceError>) -> Reason {
@@ -49,7 +56,7 @@ fn an_introduction_that_is_not_of_a_host_of_this_system_is_refused_with_the_reas
         change(&mut wrong);
         why(peer.introduce(&wrong))
     };
-    assert_eq!(with(&|wrong| wrong.version = 2), Reason::OtherVersion);
+    assert_eq!(with(&|wrong| wrong.version = wire::VERSION + 1), Reason::OtherVersion);
     assert_eq!(with(&|wrong| wrong.digest[31] ^= 1), Reason::OtherSystem);
     assert_eq!(with(&|wrong| wrong.system = "ugv".into()), Reason::OtherSystem);
     assert_eq!(with(&|wrong| wrong.host = "moon".into()), Reason::WrongHost);

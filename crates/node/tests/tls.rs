@@ -106,6 +106,7 @@ fn without_a_certificate_of_its_authorities_a_node_can_neither_join_nor_be_calle
                 digest(&SHA256, hyoshi_model::write(&drone.system).as_bytes()).as_ref().try_into().unwrap()
             },
             incarnation: 7,
+            clock: 8,
         };
         orb.resolve_unchecked::<dyn Peer>(&at).unwrap().introduce(&who)
     };
