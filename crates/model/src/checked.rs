@@ -95,6 +95,10 @@ fn check(contents: &Contents) {
     for one in &contents.chains {
         assert!(operations(&one.path), "chain `{}` must lead along operations of the system", one.name);
     }
+    for one in &contents.objects {
+        let known = one.operations().all(|id| id.index() < contents.operations.len());
+        assert!(known, "object `{}` must have operations of the system", one.name);
+    }
     for Link { between: (one, other), .. } in &contents.links {
         assert!(host(*one) && host(*other), "a link must be between hosts of the system");
     }

@@ -51,6 +51,7 @@ pub mod execution_time;
 pub mod file;
 pub mod hard_cap;
 pub mod ids;
+pub mod object;
 pub mod program;
 pub mod quantity;
 pub mod reservation;
@@ -70,6 +71,7 @@ pub use file::{
 };
 pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
+pub use object::{ClientCeiling, ClientName, ServedObject};
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use system::*;

@@ -8,6 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::execution_time::{self, ExecutionTime, Stream};
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
+use crate::object::ServedObject;
 use crate::program::{Brokered, Program};
 use crate::time::{Instant, Span};
 
@@ -30,6 +31,8 @@ pub struct Contents {
     pub resources: Vec<Resource>,
     /// End-to-end requirements.
     pub chains: Vec<Chain>,
+    /// Objects whose requests are jobs.
+    pub objects: Vec<ServedObject>,
     /// Delays between hosts; pairs not named have none.
     pub links: Vec<Link>,
     /// Operating regions in order of time; the first starts at 0, so there is always one.

@@ -7,9 +7,11 @@ use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
+use crate::endpoint::Endpoint;
 use crate::execution_time::ExecutionTime;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
+use crate::object::{ClientCeiling, ClientName, ServedObject};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
     Deadline, Environment, Epoch, Guard, Host, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor,
@@ -55,6 +57,7 @@ pub fn write(system: &System) -> String {
             .into_iter()
             .for_each(|(key, limit)| limit.into_iter().for_each(|limit| line(&mut text, key, time(limit))));
     }
+    system.objects.iter().for_each(|object| write_object(&mut text, object, &names));
     for link in &system.links {
         text.push_str("\n[[link]]\n");
         let host = |id: crate::ids::HostId| quoted(&plain(&system.hosts[id.index()].name));
@@ -127,10 +130,7 @@ fn percentage(ppm: u32) -> String {
 
 fn write_host(text: &mut String, host: &Host, enabled: bool) {
     header(text, "host", &host.name);
-    if !host.endpoints.is_empty() {
-        let endpoints: Vec<String> = host.endpoints.iter().map(|endpoint| quoted(&endpoint.to_string())).collect();
-        line(text, "endpoints", format!("[{}]", endpoints.join(", ")));
-    }
+    write_endpoints(text, &host.endpoints);
     if host.insecure {
         line(text, "insecure", "true");
     }
@@ -178,6 +178,56 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
     let costs = processor.costs.named().into_iter().filter(|(_, span)| !span.is_zero());
     let costs: Vec<String> = costs.map(|(key, span)| format!("{key} = {}", time(span))).collect();
     line(text, "costs", if costs.is_empty() { "{}".into() } else { format!("{{ {} }}", costs.join(", ")) });
+}
+
+fn write_object(text: &mut String, object: &ServedObject, names: &impl Fn(&[OperationId]) -> String) {
+    header(text, "object", &object.name);
+    // `names` writes a list.
+    let name = |id: OperationId| names(&[id]).trim_matches(['[', ']']).to_string();
+    line(text, "operation", name(object.operation));
+    if !object.methods.is_empty() {
+        let methods = object.methods.iter().map(|(idl, operation)| format!("{} = {}", key_of(idl), name(*operation)));
+        line(text, "methods", format!("{{ {} }}", methods.collect::<Vec<_>>().join(", ")));
+    }
+    write_endpoints(text, &object.endpoints);
+    if object.insecure {
+        line(text, "insecure", "true");
+    }
+    line(text, "requests", object.requests.to_string());
+    if !object.clients.is_empty() {
+        let clients: Vec<String> = object.clients.iter().map(client).collect();
+        line(text, "clients", format!("[{}]", clients.join(", ")));
+    }
+}
+
+fn client(ceiling: &ClientCeiling) -> String {
+    let mut text = String::from("{ ");
+    let _ = match &ceiling.client {
+        ClientName::Certificate(name) => write!(text, "certificate = {}", quoted(name)),
+        ClientName::User(name) => write!(text, "user = {}", quoted(name)),
+        ClientName::Address(address, bits) => write!(text, "address = \"{address}/{bits}\""),
+    };
+    if let Some(importance) = ceiling.importance {
+        let _ = write!(text, ", importance = {importance}");
+    }
+    if !ceiling.critical {
+        text.push_str(", critical = false");
+    }
+    if let Some(interval) = ceiling.min_interval {
+        let _ = write!(text, ", min_interval = {}", time(interval));
+    }
+    if ceiling.refuses {
+        text.push_str(", excess = \"refuse\"");
+    }
+    text.push_str(" }");
+    text
+}
+
+fn write_endpoints(text: &mut String, endpoints: &[Endpoint]) {
+    if !endpoints.is_empty() {
+        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| quoted(&endpoint.to_string())).collect();
+        line(text, "endpoints", format!("[{}]", endpoints.join(", ")));
+    }
 }
 
 fn write_broker(text: &mut String, broker: &Broker) {

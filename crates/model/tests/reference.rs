@@ -24,7 +24,7 @@ fn collect<'a>(section: &str, table: &'a DeTable<'a>, found: &mut HashMap<String
                     collect(&path, inner, found);
                 }
             }
-            (Some(Shape::List), DeValue::Array(tables)) => {
+            (Some(Shape::List | Shape::Inline), DeValue::Array(tables)) => {
                 for inner in tables.iter().filter_map(|value| value.get_ref().as_table()) {
                     collect(&path, inner, found);
                 }

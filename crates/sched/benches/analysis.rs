@@ -79,6 +79,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         chains: vec![],
         links: vec![],
         brokered: Default::default(),
+        objects: Vec::new(),
         idle_states: Default::default(),
         epochs: vec![Epoch {
             name: "0".into(),

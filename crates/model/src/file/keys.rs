@@ -100,6 +100,10 @@ pub enum Kind {
     Table(&'static str),
     /// A table of names of the section and times.
     TimeOf(&'static str),
+    /// A table of names in an interface and names of the section.
+    NameOf(&'static str),
+    /// A list of tables of the section.
+    Tables(&'static str),
     /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of that key.
     Settings,
     /// Not supported yet: the remedy until then.
@@ -150,6 +154,13 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "resource", shape: Shape::Named, doc: "A resource that one job at a time may use.", keys: &[] },
     Section { path: "chain", shape: Shape::Named, doc: "An end-to-end requirement.", keys: CHAIN },
     Section {
+        path: "object",
+        shape: Shape::Named,
+        doc: "An object whose requests are jobs; a program has its servant.",
+        keys: OBJECT,
+    },
+    Section { path: "object.clients", shape: Shape::Inline, doc: "What a client may ask for.", keys: CLIENT },
+    Section {
         path: "broker",
         shape: Shape::Inline,
         doc: "How programs under the CPU broker share time.",
@@ -198,6 +209,8 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("reservation", "advocates", "advocate"),
     ("broker", "cpu", "cpus"),
     ("chain", "operations", "path"),
+    ("object", "method", "methods"),
+    ("object", "endpoint", "endpoints"),
     ("link", "latency", "delay"),
     ("link", "hosts", "between"),
     ("epoch", "start", "at"),
@@ -547,6 +560,55 @@ const CHAIN: &[Key] = &[
     key("max_age", Kind::Time, Described("none"), "How old the input may be when the last one finishes."),
     key("max_reaction", Kind::Time, Described("none"), "From an input to the first finish that reflects it."),
     unsupported("carried_by", "triggers between hosts are carried as events"),
+];
+
+const OBJECT: &[Key] = &[
+    key("operation", Kind::Name("operation"), Required, "The operation with `called = true` that serves its requests."),
+    key(
+        "methods",
+        Kind::NameOf("operation"),
+        Described("none"),
+        "Operations of its interface that other operations of the file serve.",
+    ),
+    key(
+        "endpoints",
+        Kind::Texts,
+        Required,
+        "Where clients call it: \"tcp/ADDRESS:PORT\", \"tls/ADDRESS:PORT\" or \"unix/PATH\".",
+    ),
+    key(
+        "insecure",
+        Kind::Truth,
+        Value("false"),
+        "True: other machines may call it at its `tcp/` endpoints, without encryption or authentication.",
+    ),
+    key("requests", Kind::Whole(1, 4096), Value("64"), "The most requests that are read and not answered."),
+    key(
+        "clients",
+        Kind::Tables("object.clients"),
+        Described("all may ask for what the operations have"),
+        "What clients may ask for; others get importance 0 and are not critical.",
+    ),
+];
+
+const CLIENT: &[Key] = &[
+    key("certificate", Kind::Text, Described("by user or address"), "A name in its certificate, over TLS."),
+    key("user", Kind::Text, Described("by certificate or address"), "Its user, over a Unix socket."),
+    key("address", Kind::Text, Described("by certificate or user"), "Its address, or a network: \"10.0.0.0/24\"."),
+    key(
+        "importance",
+        Kind::Whole(0, u32::MAX as u64),
+        Described("that of the operation"),
+        "The highest importance of its requests.",
+    ),
+    key("critical", Kind::Truth, Value("true"), "Whether its requests may be critical."),
+    key("min_interval", Kind::Time, Described("no limit"), "The minimum time between its requests, on average."),
+    key(
+        "excess",
+        Kind::Choice(&["clamp", "refuse"]),
+        Value("\"clamp\""),
+        "Requests beyond these limits get what is allowed, or are refused.",
+    ),
 ];
 
 const LINK: &[Key] = &[

@@ -53,12 +53,12 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
     hosts
 }
 
-/// The endpoints of a host; wrong ones are logged and omitted.
-fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<AtPlace<Endpoint>> {
+/// The endpoints of a host or object; wrong ones are logged and omitted.
+pub(super) fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<AtPlace<Endpoint>> {
     let Some(written) = table.given(log, "endpoints", InputValue::texts) else { return Vec::new() };
     if written.value.len() > ENDPOINTS {
         log.error(written.place, format!("`endpoints` has {} endpoints", written.value.len()))
-            .help(format!("a host has at most {ENDPOINTS}"));
+            .help(format!("at most {ENDPOINTS} are allowed"));
         return Vec::new();
     }
     let mut endpoints = Vec::with_capacity(written.value.len());

@@ -21,6 +21,7 @@ mod log;
 mod machines;
 mod measured;
 mod names;
+mod objects;
 mod operation;
 mod programs;
 mod schema;
@@ -215,6 +216,7 @@ fn assemble(
     let connections = operations.connect(log)?;
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
+    let objects = objects::read(log, &top, &hosts, &operations);
     let expand::OperationEdges { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
@@ -279,6 +281,7 @@ fn assemble(
         operations: built.collect(),
         resources,
         chains,
+        objects,
         links,
         epochs,
         processors,

@@ -106,6 +106,8 @@ fn kind(kind: Kind) -> Value {
         Kind::TimeOr(path) => or(time(), table(path)),
         Kind::Table(path) => table(path),
         Kind::TimeOf(_) => json!({ "type": "object", "additionalProperties": time() }),
+        Kind::NameOf(_) => json!({ "type": "object", "additionalProperties": text() }),
+        Kind::Tables(path) => list(table(path)),
         Kind::Settings => settings(),
         Kind::Later(_) => json!({}),
     }

@@ -258,6 +258,8 @@ fn example(kind: Kind) -> &'static str {
         Kind::Size => "\"64B\"",
         Kind::Choice(words) => words.first().copied().unwrap_or("\"...\""),
         Kind::TimeOf(_) => "{ name = \"0.3ms\" }",
+        Kind::NameOf(_) => "{ name = \"a\" }",
+        Kind::Tables(_) => "[{ certificate = \"drone\", importance = 5 }]",
         Kind::Settings => "{ \"operation.name.wcet\" = \"2.5ms\" }",
         Kind::Table("operation.after") => "{ all = [\"a\", \"b\"] }",
         Kind::Table("operation.calls") => "{ method = \"a\", after = \"1ms\" }",

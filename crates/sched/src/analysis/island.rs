@@ -104,6 +104,7 @@ impl Island {
             links: system.links.clone(),
             epochs,
             brokered: hyoshi_model::Brokered::default(),
+            objects: Vec::new(),
             idle_states: system.idle_states,
         });
         Island { system, operations }

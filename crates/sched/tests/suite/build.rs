@@ -117,6 +117,7 @@ impl Build {
             chains: self.chains.clone(),
             links: links.collect(),
             brokered: Default::default(),
+            objects: Vec::new(),
             idle_states: Default::default(),
             epochs: vec![Epoch {
                 name: "0".into(),

@@ -48,6 +48,7 @@ impl Build {
             chains: vec![],
             links: vec![],
             brokered: Default::default(),
+            objects: Vec::new(),
             idle_states: Default::default(),
             epochs: vec![Epoch {
                 name: "0".into(),

@@ -82,6 +82,7 @@ pub fn periodic(operations: usize) -> System {
         chains: Vec::new(),
         links: Vec::new(),
         brokered: Default::default(),
+        objects: Vec::new(),
         idle_states: Default::default(),
         epochs: vec![Epoch {
             name: "0".into(),
