@@ -2,8 +2,14 @@
 
 use std::error::Error;
 use std::fmt;
+#[cfg(feature = "orb")]
+use std::sync::Arc;
 
 use hyoshi_model::System;
+#[cfg(feature = "orb")]
+use hyoshi_node::Objects;
+#[cfg(feature = "orb")]
+use hyoshi_orb::Interface;
 use hyoshi_runtime::{Body, JobContext, Node};
 
 /// Bodies by operation; operations without one do built-in work.
@@ -13,6 +19,8 @@ use hyoshi_runtime::{Body, JobContext, Node};
 #[derive(Default)]
 pub struct Bodies {
     given: Vec<(String, Body)>,
+    #[cfg(feature = "orb")]
+    objects: Objects,
     later: Option<Later>,
 }
 
@@ -39,7 +47,7 @@ impl Bodies {
     /// # drop(bodies);
     /// ```
     pub fn for_system(make: impl FnOnce(&System) -> Result<Bodies, Box<dyn Error>> + 'static) -> Self {
-        Bodies { given: Vec::new(), later: Some(Box::new(make)) }
+        Bodies { later: Some(Box::new(make)), ..Bodies::default() }
     }
 
     /// Adds the body of an operation.
@@ -52,15 +60,47 @@ impl Bodies {
         self
     }
 
-    /// Adds them to a node that will run `system`.
-    pub fn install(self, system: &System, mut node: Node) -> Result<Node, Box<dyn Error>> {
-        for (operation, body) in self.given {
-            node = node.body(operation, body);
+    /// Adds the servant of an object of the file ([object.NAME]): requests to it are jobs.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use hyoshi::Bodies;
+    /// use hyoshi::orb::Object;
+    ///
+    /// struct Map;
+    /// impl Object for Map {} // or the trait of your interface
+    ///
+    /// let bodies = Bodies::new().object::<dyn Object>("map", Arc::new(Map));
+    /// # drop(bodies);
+    /// ```
+    #[cfg(feature = "orb")]
+    pub fn object<T: Interface + ?Sized>(mut self, object: &str, servant: Arc<T>) -> Self {
+        self.objects.add::<T>(object, servant);
+        self
+    }
+
+    /// With the bodies that are created from the system.
+    pub(crate) fn complete(mut self, system: &System) -> Result<Bodies, Box<dyn Error>> {
+        while let Some(make) = self.later.take() {
+            let more = make(system)?;
+            self.given.extend(more.given);
+            #[cfg(feature = "orb")]
+            self.objects.extend(more.objects);
+            self.later = more.later;
         }
-        match self.later {
-            Some(make) => make(system)?.install(system, node),
-            None => Ok(node),
-        }
+        Ok(self)
+    }
+
+    /// The servants of objects.
+    #[cfg(feature = "orb")]
+    pub(crate) fn take_objects(&mut self) -> Objects {
+        std::mem::take(&mut self.objects)
+    }
+
+    /// Adds the bodies to a node that will run `system`.
+    pub fn install(self, system: &System, node: Node) -> Result<Node, Box<dyn Error>> {
+        let given = self.complete(system)?.given;
+        Ok(given.into_iter().fold(node, |node, (operation, body)| node.body(operation, body)))
     }
 }
 

@@ -51,6 +51,8 @@ pub use hyoshi_model::{
 #[cfg(feature = "orb")]
 pub use hyoshi_naming as naming;
 #[cfg(feature = "orb")]
+pub use hyoshi_node::object;
+#[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
 pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, RunningNode, SharedError, SharedValue};
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};

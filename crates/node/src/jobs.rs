@@ -53,13 +53,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, System};
+use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, System};
 use hyoshi_orb::rt::{RequestTiming, machine_clock, on_machine_clock, timing_source};
 use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, minor};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex};
 use hyoshi_runtime::{ArrivedRequest, Node, Prepared, Refuse, RequestReader, job_timing, waiting};
 
+use crate::ceilings::{Admitted, Ceilings};
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
 
@@ -126,6 +127,7 @@ struct OperationBinding {
     default: OperationId,
     /// By operation of the interface.
     except: Vec<(String, OperationId)>,
+    ceilings: Option<Ceilings>,
 }
 
 /// Requests by their number.
@@ -212,10 +214,27 @@ impl JobOrder {
     /// If the system has no such operation, requests do not release it, or it is on another processor.
     pub fn bind(&self, operation: &str, except: &[(&str, &str)]) -> Result<u32, OperationBindError> {
         let except = except.iter().map(|(idl, name)| Ok(((*idl).to_owned(), self.find(name)?)));
-        let binding = OperationBinding { default: self.find(operation)?, except: except.collect::<Result<_, _>>()? };
+        let (default, except) = (self.find(operation)?, except.collect::<Result<_, _>>()?);
+        Ok(self.add(OperationBinding { default, except, ceilings: None }))
+    }
+
+    /// The binding of an object of the file, which is on this processor.
+    pub fn bind_object(&self, object: &ServedObject) -> u32 {
+        let ceilings = Ceilings::new(&object.clients);
+        self.add(OperationBinding { default: object.operation, except: object.methods.clone(), ceilings })
+    }
+
+    fn add(&self, binding: OperationBinding) -> u32 {
         let mut bindings = self.0.bindings.lock();
         bindings.push(binding);
-        Ok(bindings.len() as u32 - 1)
+        bindings.len() as u32 - 1
+    }
+
+    /// Requests that asked for more than their clients may: how many got what is allowed, and how many were refused.
+    pub fn beyond_ceilings(&self) -> (u64, u64) {
+        let bindings = self.0.bindings.lock();
+        let ceilings = bindings.iter().filter_map(|binding| binding.ceilings.as_ref());
+        ceilings.fold((0, 0), |(clamped, refused), one| (clamped + one.clamped(), refused + one.refused()))
     }
 
     fn find(&self, name: &str) -> Result<OperationId, OperationBindError> {
@@ -290,21 +309,28 @@ impl Order for JobOrder {
             self.0.refuse_after_run(request);
             return;
         }
-        let operation = {
-            let bindings = self.0.bindings.lock();
-            // The binding is not from `bind`: the request is dropped, which refuses it.
-            let Some(binding) = bindings.get(binding as usize) else { return };
-            let named = request.operation();
-            let except = binding.except.iter().find(|(idl, _)| idl == named);
-            except.map_or(binding.default, |(_, operation)| *operation)
-        };
         let timing = request.timing().unwrap_or_else(|_| {
             self.0.damaged.fetch_add(1, Ordering::Relaxed);
             None
         });
+        let (operation, admitted) = {
+            let bindings = self.0.bindings.lock();
+            // The binding is not from `bind`: the request is dropped, which refuses it.
+            let Some(bound) = bindings.get(binding as usize) else { return };
+            let named = request.operation();
+            let except = bound.except.iter().find(|(idl, _)| idl == named);
+            let operation = except.map_or(bound.default, |(_, operation)| *operation);
+            let now = monotonic().as_nanos();
+            let admit = |ceilings: &Ceilings| ceilings.admit(&request, binding, timing.as_ref(), now);
+            (operation, bound.ceilings.as_ref().map(admit).transpose())
+        };
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(exception) => return request.refuse(exception),
+        };
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {
-            let read = self.0.timed(operation, timing, &arrived);
+            let read = self.0.limited(self.0.timed(operation, timing, &arrived), admitted);
             if let Some(call) = self.0.put(request, self.0.last_start(&read, &arrived.clock)) {
                 arrived.requests.push(ArrivedRequest { call, ..read });
             }
@@ -353,6 +379,16 @@ impl OrderState {
             critical: Some(timing.critical),
             ..read
         }
+    }
+
+    /// With what its client may ask for.
+    fn limited(&self, read: ArrivedRequest, admitted: Option<Admitted>) -> ArrivedRequest {
+        let Some(admitted) = admitted else { return read };
+        let declared = self.system.operation(read.operation);
+        let importance = read.importance.unwrap_or(declared.importance);
+        let importance = importance.min(admitted.importance.unwrap_or(importance));
+        let critical = read.critical.unwrap_or(declared.critical) && admitted.critical;
+        ArrivedRequest { importance: Some(importance), critical: Some(critical), ..read }
     }
 
     /// On this machine's clock, if the sender's clock is that of a joined host.

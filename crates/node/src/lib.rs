@@ -17,9 +17,11 @@
 #![forbid(unsafe_code)]
 
 pub mod agreement;
+mod ceilings;
 mod contact;
 mod control;
 pub mod jobs;
+pub mod objects;
 pub mod offset;
 mod operators;
 mod peer;
@@ -31,6 +33,7 @@ mod strangers;
 pub use contact::corbaloc;
 pub use control::{ClientError, KEY, NodeClient, folder, sockets};
 pub use jobs::{JobOrder, OperationBindError, ServedLane, calls_of_jobs};
+pub use objects::{InstalledObjects, Objects, ServantError, ServingObjects, object};
 pub use operators::WholeSystem;
 pub use peer::PeerLink;
 pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, PeerClocks, Tls};

@@ -64,6 +64,7 @@ pub mod switches;
 pub mod thread;
 pub mod throttle;
 pub mod trusted;
+pub mod users;
 pub mod waits;
 pub mod wake;
 pub mod wakeups;

@@ -7,11 +7,11 @@
 //! have no limits.
 
 pub mod file;
-pub mod names;
 
 use std::fmt;
 
 use hyoshi_control::{AccountId, Accounts};
+use hyoshi_os::users;
 
 use crate::access::{Access, Caller};
 
@@ -136,8 +136,8 @@ impl Rules {
         }
         let number = |entry: &UserLimits| match &entry.scope {
             LimitScope::Default => None,
-            LimitScope::Group(name) => names::group(name),
-            LimitScope::User(name) => names::user(name),
+            LimitScope::Group(name) => users::group(name),
+            LimitScope::User(name) => users::user(name),
         };
         let entries = all.into_iter().map(|entry| (number(&entry), entry)).map(|(number, entry)| (entry, number));
         Rules { entries: entries.collect(), libraries: Vec::new(), objects: Vec::new(), file: file.to_owned() }
@@ -180,7 +180,7 @@ impl Rules {
                 Some(self.account(who.uid, &groups))
             }
             Caller::Certified(who) => {
-                Some(who.user.map_or(AccountId(0), |user| self.account(user, &names::groups_of(user))))
+                Some(who.user.map_or(AccountId(0), |user| self.account(user, &users::groups_of(user))))
             }
             Caller::Broker => None,
             Caller::Unknown => Some(AccountId(0)),
@@ -227,7 +227,7 @@ impl Rules {
         let raise = format!("`{key}` of [{}] in {}", limits.scope, self.file);
         match (&limits.scope, uid) {
             (LimitScope::Default, Some(uid)) => {
-                let user = names::name_of(uid);
+                let user = users::name_of(uid);
                 format!("the limit is {raise}; `sudo usermod -aG {GROUP} {user}`, then a new login, allows more")
             }
             _ => format!("the limit is {raise}; root can raise it and restart the broker"),

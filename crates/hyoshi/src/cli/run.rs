@@ -2,6 +2,8 @@
 
 #[cfg_attr(not(feature = "orb"), path = "run/alone.rs")]
 mod hosts;
+#[cfg(feature = "orb")]
+mod objects;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPro
 use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 use hosts::{HostArguments, JoinedHost, RunControl};
+#[cfg(feature = "orb")]
+use objects::RunObjects;
 
 /// The rings are read this often.
 const POLL: Duration = Duration::from_millis(40);
@@ -156,6 +160,12 @@ pub(super) fn run(
     let node = node.share_cpu(arguments.share_cpu);
     // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
+    #[cfg(feature = "orb")]
+    let (node, bodies, objects) = {
+        let mut bodies = bodies.complete(&ready.system).map_err(CliError::new)?;
+        let (node, objects) = RunObjects::install(bodies.take_objects(), &ready.system, host, node)?;
+        (node, bodies, objects)
+    };
     let mut node = bodies.install(&ready.system, node).map_err(CliError::new)?;
     let not_started = |error: StartError| CliError::new(&error).help(error.remedy());
     #[cfg(feature = "broker")]
@@ -173,6 +183,8 @@ pub(super) fn run(
     };
     let joined =
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
+    #[cfg(feature = "orb")]
+    let objects = objects.serve(&mut prepared, joined.as_ref())?;
     let run = match &joined {
         Some(joined) => joined.run(),
         None => {
@@ -201,6 +213,10 @@ pub(super) fn run(
     let started = WallClock::now();
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
+    #[cfg(feature = "orb")]
+    let objects = objects.end();
+    #[cfg(not(feature = "orb"))]
+    let objects = Vec::new();
     let hosts = joined.map(JoinedHost::end).unwrap_or_default();
     let control = control.end();
     let programs = programs.map(RunningPrograms::end).unwrap_or_default();
@@ -234,6 +250,7 @@ pub(super) fn run(
             .into_iter()
             .chain(lanes)
             .chain(hosts)
+            .chain(objects)
             .chain(control)
             .chain(programs.notes)
             .collect(),

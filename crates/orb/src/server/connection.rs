@@ -67,6 +67,8 @@ pub(crate) struct Connection {
     pub(super) duplex: OnceLock<Arc<Duplex>>,
     /// The process that connected: the kernel's answer stays the same.
     client: OnceLock<Option<Credentials>>,
+    /// The order's number for it: see [`OrderedRequest::mark`](super::OrderedRequest::mark).
+    pub(super) mark: AtomicU32,
     /// Values of interceptors that live as long as the connection.
     seats: PiMutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
@@ -117,6 +119,7 @@ impl Connection {
             announcements: AtomicU32::new(0),
             duplex: OnceLock::new(),
             client: OnceLock::new(),
+            mark: AtomicU32::new(0),
             seats: PiMutex::default(),
         }
     }

@@ -11,10 +11,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use hyoshi_os::PiMutex;
+use hyoshi_os::{Credentials, PiMutex};
 use hyoshi_wire::giop::{self, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts};
 use hyoshi_wire::{ByteOrder, DecodeError, Encoder, SystemException, SystemKind};
 
@@ -297,6 +298,26 @@ impl OrderedRequest {
     /// If the context is damaged.
     pub fn timing(&self) -> Result<Option<RequestTiming>, DecodeError> {
         self.decoded().map_or(Ok(None), |request| rt::carried(&request.contexts))
+    }
+
+    /// Its client's user and process, as the kernel reports them for a Unix socket.
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.connection.client()
+    }
+
+    /// Its client's certificate (X.509, DER), signed by an authority that the server trusts.
+    pub fn certificate(&self) -> Option<Arc<[u8]>> {
+        self.connection.socket.link.certificate().cloned()
+    }
+
+    /// Its client's address; none over a Unix socket.
+    pub fn address(&self) -> Option<IpAddr> {
+        Some(self.connection.socket.link.addresses().0?.ip())
+    }
+
+    /// A number that the order keeps with the request's connection; 0 at first.
+    pub fn mark(&self) -> &AtomicU32 {
+        &self.connection.mark
     }
 
     /// Octets of the whole message.

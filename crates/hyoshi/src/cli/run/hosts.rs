@@ -8,7 +8,7 @@ use clap::Args;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
 use hyoshi_node::{Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, Tls, WholeSystem, folder};
-use hyoshi_orb::OrbError;
+use hyoshi_orb::{OrbError, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
@@ -58,6 +58,8 @@ fn control(text: &str) -> Result<PathBuf, String> {
 pub(super) struct JoinedHost {
     peers: NodePeers,
     agreed: Agreed,
+    /// The certificate of its endpoints.
+    tls: Option<TlsServer>,
     /// Clock offsets are recorded under it.
     first: ProcessorId,
 }
@@ -123,7 +125,9 @@ impl HostArguments {
         interrupt: Interrupt,
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
-        let uses_tls = system.hosts.iter().flat_map(|host| &host.endpoints).any(|one| matches!(one, Endpoint::Tls(_)));
+        let of_hosts = system.hosts.iter().flat_map(|host| &host.endpoints);
+        let mut endpoints = of_hosts.chain(system.objects.iter().flat_map(|object| &object.endpoints));
+        let uses_tls = endpoints.any(|one| matches!(one, Endpoint::Tls(_)));
         let tls = match &self.tls_cert {
             Some(cert) if uses_tls => {
                 let (server, client, renewal) = peers(cert, self.tls_key.as_ref(), self.tls_roots.as_ref())?;
@@ -146,6 +150,7 @@ impl HostArguments {
             .control
             .clone()
             .or_else(|| default_socket(&format!("{}.{}", file_name(&system.name), file_name(name))));
+        let server = tls.as_ref().map(|tls| tls.server.clone());
         let settings = NodeSettings {
             system: system.clone(),
             text: write(&without_costs(system)),
@@ -162,11 +167,11 @@ impl HostArguments {
         streams::err(format_args!("hyoshi run: host {name} waits for {awaited}, for at most {}\n", self.wait));
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
-        Ok(JoinedHost { peers, agreed, first })
+        Ok(JoinedHost { peers, agreed, tls: server, first })
     }
 }
 
-fn failed(error: NodeError) -> CliError {
+pub(super) fn failed(error: NodeError) -> CliError {
     let remedy = error.remedy().or_else(|| match &error {
         NodeError::Socket { path, .. } => {
             let folder = path.parent().unwrap_or(path).display();
@@ -234,6 +239,16 @@ impl JoinedHost {
     /// The clock with their instant 0.
     pub fn clock(&self) -> MonotonicClock {
         self.agreed.clock
+    }
+
+    /// Its connection to the other hosts.
+    pub fn peers(&self) -> &NodePeers {
+        &self.peers
+    }
+
+    /// The certificate of its endpoints.
+    pub fn tls(&self) -> Option<&TlsServer> {
+        self.tls.as_ref()
     }
 
     /// Prints events between the hosts.

@@ -1,0 +1,66 @@
+//! The objects of the file that this program serves.
+
+use std::sync::Arc;
+
+use hyoshi_model::{HostId, System};
+use hyoshi_node::objects::RequestCounts;
+use hyoshi_node::{InstalledObjects, Objects, ServingObjects, calls_of_jobs};
+use hyoshi_report::{NoteLevel, ReportNote};
+use hyoshi_runtime::{Node, Prepared};
+
+use super::hosts::{JoinedHost, failed};
+use crate::cli::CliError;
+use crate::cli::notes::note;
+
+/// The objects of a run.
+pub(super) struct RunObjects(InstalledObjects);
+
+/// Objects that clients can call.
+pub(super) struct CallableObjects(ServingObjects);
+
+impl RunObjects {
+    /// Lets jobs serve requests to the program's servants.
+    pub fn install(
+        objects: Objects,
+        system: &Arc<System>,
+        host: Option<HostId>,
+        node: Node,
+    ) -> Result<(Node, RunObjects), CliError> {
+        calls_of_jobs();
+        let (node, installed) = objects.install(system, host, node).map_err(|error| CliError::new(&error))?;
+        Ok((node, RunObjects(installed)))
+    }
+
+    /// Begins to serve; requests that arrive before the run wait.
+    pub fn serve(self, node: &mut Prepared, joined: Option<&JoinedHost>) -> Result<CallableObjects, CliError> {
+        let serving = self.0.serve(node, joined.and_then(JoinedHost::tls)).map_err(failed)?;
+        if let Some(joined) = joined {
+            serving.join(joined.peers());
+        }
+        Ok(CallableObjects(serving))
+    }
+}
+
+impl CallableObjects {
+    /// Ends the objects. Returns notes about them for the report.
+    pub fn end(self) -> Vec<ReportNote> {
+        let RequestCounts { clamped, refused, damaged, late } = self.0.counts();
+        let mut notes = Vec::new();
+        if let [first, rest @ ..] = self.0.unserved() {
+            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            let text = format!("no servant for object {first}{more}: clients cannot call it");
+            let remedy = "add it to the program with `Bodies::object`".to_owned();
+            notes.push(ReportNote { remedy: Some(remedy), ..note(NoteLevel::Info, "objects", text) });
+        }
+        let counts = [
+            (clamped, "asked for more than their clients may, and got what is allowed"),
+            (refused, "asked for more than their clients may, and were refused"),
+            (damaged, "had a damaged timing, which was ignored"),
+            (late, "arrived after the run"),
+        ];
+        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            notes.push(note(NoteLevel::Info, "objects", format!("{count} requests {what}")));
+        }
+        notes
+    }
+}

@@ -1,0 +1,310 @@
+//! The objects of a file ([object.NAME]): a program has their servants, the node serves them as jobs.
+//!
+//! ```text
+//!   Objects ─ install: bodies of the operations ─► InstalledObjects ─ serve: ORBs at the endpoints ─► ServingObjects
+//! ```
+
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use hyoshi_model::{ClientName, Endpoint, HostId, ProcessorId, ServedObject, System};
+use hyoshi_orb::{
+    Adapter, AdapterError, Interface, LaneOptions, Orb, OrbError, ServerLimits, SystemException, TlsServer,
+};
+use hyoshi_runtime::{Node, Prepared};
+
+use crate::contact::corbaloc;
+use crate::jobs::{JobOrder, ServedLane};
+use crate::operators::{build, close_to_others, make_folder};
+use crate::peers::{NodeError, NodePeers};
+
+/// Activates a servant under a name, with a binding to an order, and publishes it.
+type Activate = Box<dyn FnOnce(&Orb, &Adapter, &str, u32) -> Result<(), AdapterError>>;
+
+/// The servants of a program, by the names of their objects in the file.
+#[derive(Default)]
+pub struct Objects {
+    servants: Vec<(String, Activate)>,
+}
+
+/// Servants with the orders of their processors.
+pub struct InstalledObjects {
+    system: Arc<System>,
+    servants: Vec<(String, Activate)>,
+    orders: Vec<(ProcessorId, JobOrder)>,
+    unserved: Vec<String>,
+}
+
+/// Objects that clients can call, until it is dropped.
+#[derive(Debug)]
+#[must_use = "clients can call the objects only while it exists"]
+pub struct ServingObjects {
+    processors: Vec<ServingProcessor>,
+    /// Objects of the file, on this host, for which the program has no servant.
+    unserved: Vec<String>,
+}
+
+#[derive(Debug)]
+struct ServingProcessor {
+    order: JobOrder,
+    // In this order: the lane is read until the ORB is shut down.
+    _orb: Orb,
+    _lane: ServedLane,
+}
+
+/// What happened to requests besides being served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    /// They asked for more than their clients may, and got what is allowed.
+    pub clamped: u64,
+    /// They asked for more than their clients may, and were refused.
+    pub refused: u64,
+    /// Their timing was damaged, and ignored.
+    pub damaged: u64,
+    /// They arrived after the run.
+    pub late: u64,
+}
+
+/// A servant for an object that the file does not have, or two for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServantError {
+    /// The file has no such object.
+    Unknown {
+        /// Its name.
+        object: String,
+        /// Those that the file has.
+        known: Vec<String>,
+    },
+    /// The program has two servants for it.
+    Twice {
+        /// Its name.
+        object: String,
+    },
+}
+
+impl fmt::Display for ServantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServantError::Unknown { object, known } if known.is_empty() => {
+                write!(
+                    f,
+                    "the program has a servant for object `{object}`, but the file has no objects: add [object.{object}]"
+                )
+            }
+            ServantError::Unknown { object, known } => {
+                let known = known.join(", ");
+                write!(
+                    f,
+                    "the program has a servant for object `{object}`, but the file has no such object; it has {known}"
+                )
+            }
+            ServantError::Twice { object } => write!(f, "the program has two servants for object `{object}`"),
+        }
+    }
+}
+
+impl std::error::Error for ServantError {}
+
+impl Objects {
+    /// No servants.
+    pub fn new() -> Self {
+        Objects::default()
+    }
+
+    /// Adds the servant of an object: `objects.add::<dyn Tracker>("tracker", servant)`.
+    pub fn add<T: Interface + ?Sized>(&mut self, object: &str, servant: Arc<T>) {
+        let activate: Activate = Box::new(move |orb, adapter, name, binding| {
+            orb.publish::<T>(name, &adapter.activate_ordered::<T>(name, servant, binding)?)
+        });
+        self.servants.push((object.to_owned(), activate));
+    }
+
+    /// Adds others.
+    pub fn extend(&mut self, others: Objects) {
+        self.servants.extend(others.servants);
+    }
+
+    /// Lets jobs of the objects' operations serve requests. With `host`, only those of this host.
+    ///
+    /// # Errors
+    ///
+    /// If the file has no object of a servant's name.
+    pub fn install(
+        self,
+        system: &Arc<System>,
+        host: Option<HostId>,
+        mut node: Node,
+    ) -> Result<(Node, InstalledObjects), ServantError> {
+        for (at, (object, _)) in self.servants.iter().enumerate() {
+            if !system.objects.iter().any(|one| one.name == *object) {
+                let known = system.objects.iter().map(|one| one.name.clone()).collect();
+                return Err(ServantError::Unknown { object: object.clone(), known });
+            }
+            if self.servants[..at].iter().any(|(earlier, _)| earlier == object) {
+                return Err(ServantError::Twice { object: object.clone() });
+            }
+        }
+        let served = |object: &&ServedObject| self.servants.iter().any(|(name, _)| *name == object.name);
+        let here = |id: &ProcessorId| host.is_none_or(|host| system.processor(*id).host == host);
+        let (mut orders, mut unserved) = (Vec::new(), Vec::new());
+        for id in system.processor_ids().filter(here) {
+            let (own, others): (Vec<_>, Vec<_>) = objects_on(system, id).partition(served);
+            unserved.extend(others.iter().map(|object| object.name.clone()));
+            if !own.is_empty() {
+                let order = JobOrder::new(system, id, own.iter().map(|object| object.requests as usize).sum());
+                node = order.install(node);
+                orders.push((id, order));
+            }
+        }
+        Ok((node, InstalledObjects { system: system.clone(), servants: self.servants, orders, unserved }))
+    }
+}
+
+fn objects_on(system: &System, processor: ProcessorId) -> impl Iterator<Item = &ServedObject> {
+    system.objects.iter().filter(move |object| system.operation(object.operation).on == processor)
+}
+
+impl InstalledObjects {
+    /// Serves the objects at their endpoints. Clients that call before the run wait.
+    ///
+    /// # Errors
+    ///
+    /// If an ORB cannot listen there, or an endpoint over TLS has no certificate.
+    pub fn serve(mut self, node: &mut Prepared, tls: Option<&TlsServer>) -> Result<ServingObjects, NodeError> {
+        let mut processors = Vec::new();
+        for (id, order) in std::mem::take(&mut self.orders) {
+            processors.push(self.serve_processor(id, order, node, tls)?);
+        }
+        Ok(ServingObjects { processors, unserved: self.unserved })
+    }
+
+    fn serve_processor(
+        &mut self,
+        id: ProcessorId,
+        order: JobOrder,
+        node: &mut Prepared,
+        tls: Option<&TlsServer>,
+    ) -> Result<ServingProcessor, NodeError> {
+        let system = self.system.clone();
+        let own: Vec<(&ServedObject, Activate)> = objects_on(&system, id)
+            .filter_map(|object| {
+                let at = self.servants.iter().position(|(name, _)| *name == object.name)?;
+                Some((object, self.servants.swap_remove(at).1))
+            })
+            .collect();
+        let requests = own.iter().map(|(object, _)| object.requests as usize).sum();
+        let lane = LaneOptions { name: LANE.to_owned(), threads: 0, ..LaneOptions::default() };
+        let limits = ServerLimits { ending: hyoshi_model::Span::from_secs(1), ..ServerLimits::default() };
+        let mut builder = Orb::builder().server_limits(limits).lane(lane).order(order.clone(), requests);
+        if let Some(tls) = tls {
+            builder = builder.tls_server(tls.clone());
+        }
+        let mut endpoints: Vec<&Endpoint> = Vec::new();
+        for endpoint in own.iter().flat_map(|(object, _)| &object.endpoints) {
+            if endpoints.contains(&endpoint) {
+                continue;
+            }
+            endpoints.push(endpoint);
+            builder = match endpoint {
+                Endpoint::Tls(_) if tls.is_none() => {
+                    return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
+                }
+                Endpoint::Tcp(address) => builder.listen(&format!("iiop://{address}")),
+                Endpoint::Tls(address) => builder.listen(&format!("ssliop://{address}")),
+                Endpoint::Unix(path) => {
+                    make_folder(Path::new(path))?;
+                    builder.listen(&format!("unix:{path}"))
+                }
+            }
+            .map_err(NodeError::Endpoint)?;
+        }
+        let orb = build(builder)?;
+        for path in endpoints.iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Unix(path) => Some(Path::new(path)),
+            _ => None,
+        }) {
+            let users =
+                |object: &ServedObject| object.clients.iter().any(|one| matches!(one.client, ClientName::User(_)));
+            match own.iter().any(|(object, _)| users(object)) {
+                // The ceilings tell users apart.
+                true => open_to_users(path)?,
+                false => close_to_others(path)?,
+            }
+        }
+        let adapter = orb.adapter("objects").persistent().build().map_err(NodeError::Adapter)?;
+        for (object, activate) in own {
+            let binding = order.bind_object(object);
+            activate(&orb, &adapter, &object.name, binding).map_err(NodeError::Adapter)?;
+        }
+        let lane = orb.owned_lane(LANE).ok_or_else(|| NodeError::Thread(std::io::ErrorKind::NotFound.into()))?;
+        let lane = order.serve(node, lane).map_err(NodeError::Thread)?;
+        orb.ready();
+        Ok(ServingProcessor { order, _orb: orb, _lane: lane })
+    }
+}
+
+/// The lane that the node's threads read.
+const LANE: &str = "requests";
+
+fn open_to_users(socket: &Path) -> Result<(), NodeError> {
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))
+        .map_err(|error| NodeError::Socket { path: socket.to_owned(), error })
+}
+
+impl ServingObjects {
+    /// Objects of the file on this host that the program does not serve: it has no servants for them.
+    pub fn unserved(&self) -> &[String] {
+        &self.unserved
+    }
+
+    /// Converts the timing of requests from the other hosts' machines by the offsets of their clocks.
+    pub fn join(&self, peers: &NodePeers) {
+        self.processors.iter().for_each(|processor| processor.order.peers(peers));
+    }
+
+    /// What happened to requests so far, besides being served.
+    pub fn counts(&self) -> RequestCounts {
+        self.processors.iter().fold(RequestCounts::default(), |sum, ServingProcessor { order, .. }| {
+            let (clamped, refused) = order.beyond_ceilings();
+            RequestCounts {
+                clamped: sum.clamped + clamped,
+                refused: sum.refused + refused,
+                damaged: sum.damaged + order.damaged_timings(),
+                late: sum.late + order.refused_after_run(),
+            }
+        })
+    }
+}
+
+/// A stub for an object of the file, in this process or another one. It calls the object's first endpoint that this
+/// program can use; the object need not exist yet. Calls of a node's job carry the job's timing.
+///
+/// # Errors
+///
+/// BAD_PARAM if the file has no such object; INTERNAL if the system has no thread left.
+pub fn object<T: Interface + ?Sized>(system: &System, name: &str) -> Result<T::Stub, SystemException> {
+    static CALLS: OnceLock<Result<Orb, String>> = OnceLock::new();
+    let orb = CALLS.get_or_init(|| Orb::client().map_err(|error: OrbError| error.to_string()));
+    let orb = orb.as_ref().map_err(|_| hyoshi_orb::SystemKind::Internal.not_done(0))?;
+    let object = system.objects.iter().find(|object| object.name == name);
+    let object = object.ok_or_else(|| hyoshi_orb::SystemKind::BadParam.not_done(0))?;
+    crate::jobs::calls_of_jobs();
+    let usable = |endpoint: &&Endpoint| !matches!(endpoint, Endpoint::Tls(_));
+    let endpoint = object.endpoints.iter().find(usable).or(object.endpoints.first());
+    let endpoint = endpoint.ok_or_else(|| hyoshi_orb::SystemKind::BadParam.not_done(0))?;
+    orb.resolve_unchecked::<T>(&corbaloc(endpoint, name))
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.servants.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl fmt::Debug for InstalledObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.servants.iter().map(|(name, _)| name)).finish()
+    }
+}
