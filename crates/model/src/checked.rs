@@ -96,7 +96,7 @@ fn check(contents: &Contents) {
         assert!(operations(&one.path), "chain `{}` must lead along operations of the system", one.name);
     }
     for one in &contents.objects {
-        let known = one.operations().all(|id| id.index() < contents.operations.len());
+        let known = one.all_operations().all(|id| id.index() < contents.operations.len());
         assert!(known, "object `{}` must have operations of the system", one.name);
     }
     for Link { between: (one, other), .. } in &contents.links {

@@ -13,10 +13,11 @@ use crate::time::Span;
 pub struct ServedObject {
     /// Name in the file; clients find the object by it.
     pub name: String,
-    /// The operation whose jobs serve its requests.
-    pub operation: OperationId,
+    /// The operations whose jobs serve its requests: one that requests release, or the instances of a method, one for
+    /// each operation that calls it.
+    pub operations: Vec<OperationId>,
     /// Operations of its interface with jobs of other operations, all on one processor.
-    pub methods: Vec<(String, OperationId)>,
+    pub methods: Vec<(String, Vec<OperationId>)>,
     /// Where clients call it. Objects of different processors share none.
     pub endpoints: Vec<Endpoint>,
     /// True if other machines may call it without encryption.
@@ -56,8 +57,14 @@ pub enum ClientName {
 
 impl ServedObject {
     /// All operations with jobs for its requests; one may occur twice.
-    pub fn operations(&self) -> impl Iterator<Item = OperationId> + '_ {
-        core::iter::once(self.operation).chain(self.methods.iter().map(|(_, operation)| *operation))
+    pub fn all_operations(&self) -> impl Iterator<Item = OperationId> + '_ {
+        let methods = self.methods.iter().flat_map(|(_, operations)| operations);
+        self.operations.iter().chain(methods).copied()
+    }
+
+    /// The operations that serve one of its interface.
+    pub fn serving(&self, idl: &str) -> &[OperationId] {
+        self.methods.iter().find(|(name, _)| name == idl).map_or(&self.operations, |(_, operations)| operations)
     }
 }
 

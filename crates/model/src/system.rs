@@ -83,6 +83,15 @@ impl Contents {
     }
 }
 
+/// The parts that follow the part of an operation before its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallParts {
+    /// The method for this caller, or its part before a call of its own.
+    pub method: OperationId,
+    /// The caller's rest.
+    pub rest: OperationId,
+}
+
 /// A machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
@@ -456,6 +465,21 @@ impl Contents {
     /// The setting of an operation in the epoch with the index.
     pub fn setting(&self, epoch: usize, id: OperationId) -> &Setting {
         &self.epochs[epoch].settings[id.index()]
+    }
+
+    /// The call at the end of an operation: the file's `calls` divides the caller into `NAME:call` and `NAME`. `None` for
+    /// other operations and for oneway calls.
+    pub fn call_after(&self, id: OperationId) -> Option<CallParts> {
+        let caller = self.operation(id).name.strip_suffix(":call")?;
+        let after = |before: OperationId| {
+            let ids = (0..self.operations.len() as u32).map(OperationId);
+            ids.filter(move |one| self.operation(*one).trigger == Trigger::All([before].into()))
+        };
+        let rest =
+            (0..self.operations.len() as u32).map(OperationId).find(|one| self.operation(*one).name == caller)?;
+        let method = after(id).find(|method| *method != rest)?;
+        let answers = self.operation(rest).trigger.predecessors().iter().all(|before| *before != id);
+        answers.then_some(CallParts { method, rest })
     }
 
     /// The periodic operation that sets its rate, if that rate is a range in the file: itself, or its only root.

@@ -183,10 +183,13 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
 fn write_object(text: &mut String, object: &ServedObject, names: &impl Fn(&[OperationId]) -> String) {
     header(text, "object", &object.name);
     // `names` writes a list.
-    let name = |id: OperationId| names(&[id]).trim_matches(['[', ']']).to_string();
-    line(text, "operation", name(object.operation));
+    let name = |ids: &[OperationId]| match ids {
+        [_] => names(ids).trim_matches(['[', ']']).to_string(),
+        _ => names(ids),
+    };
+    line(text, "operation", name(&object.operations));
     if !object.methods.is_empty() {
-        let methods = object.methods.iter().map(|(idl, operation)| format!("{} = {}", key_of(idl), name(*operation)));
+        let methods = object.methods.iter().map(|(idl, operation)| format!("{} = {}", key_of(idl), name(operation)));
         line(text, "methods", format!("{{ {} }}", methods.collect::<Vec<_>>().join(", ")));
     }
     write_endpoints(text, &object.endpoints);

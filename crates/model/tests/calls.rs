@@ -166,3 +166,54 @@ fn the_chain_that_a_call_is_can_be_written_and_read_again() {
     assert!(written.contains("deadline = { end_to_end = \"40ms\" }"), "{written}");
     assert_eq!(system(&written), first, "{written}");
 }
+
+#[test]
+fn an_object_serves_the_instances_of_a_method_and_its_system_survives_writing() {
+    let text = "name = 'x'
+        [processor.a]
+        [processor.b]
+        [processor.c]
+        [operation.plan]
+        on = 'a'
+        every = '50ms'
+        wcet = '3ms'
+        calls = { method = 'locate', after = '1ms' }
+        [operation.steer]
+        on = 'c'
+        every = '20ms'
+        wcet = '3ms'
+        calls = { method = 'locate', after = '1ms' }
+        [operation.locate]
+        on = 'b'
+        called = true
+        wcet = '2ms'
+        calls = { method = 'look', after = '1ms' }
+        [operation.look]
+        on = 'c'
+        called = true
+        wcet = '1ms'
+        [operation.reset]
+        on = 'b'
+        called = true
+        wcet = '1ms'
+        deadline = '10ms'
+        [object.map]
+        operation = 'reset'
+        methods = { locate = 'locate' }
+        endpoints = ['tcp/127.0.0.1:7001']";
+    let system = read(text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let id = |name: &str| system.operation_ids().find(|id| system.operation(*id).name == name).unwrap();
+    let [map] = &system.objects[..] else { panic!("{:?}", system.objects) };
+    assert_eq!(map.serving("locate"), [id("locate@plan"), id("locate@steer")]);
+    assert_eq!(map.serving("other"), [id("reset")]);
+    let call = |name| system.call_after(id(name)).map(|parts| (parts.method, parts.rest));
+    assert_eq!(call("plan:call"), Some((id("locate@plan:call"), id("plan"))));
+    assert_eq!(call("locate@plan:call"), Some((id("look@locate@plan"), id("locate@plan"))));
+    assert_eq!(call("plan"), None);
+    let again = read(&hyoshi_model::write(&system), "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    assert_eq!(again.objects, system.objects);
+    let here = text.replace("[operation.look]\n        on = 'c'", "[operation.look]\n        on = 'b'");
+    let here = format!("{here}\n[object.eye]\noperation = 'look'\nendpoints = ['tcp/127.0.0.1:7002']");
+    let errors = read(&here, "x.toml", None).unwrap_err().to_string();
+    assert!(errors.contains("its caller is on the same processor"), "{errors}");
+}

@@ -124,6 +124,17 @@ impl<'a> Operations<'a> {
         }
     }
 
+    /// The part before the call of the operation that calls this method. By their names, because a system that was
+    /// written has the parts of calls as operations.
+    pub fn caller(&self, operation: OperationId) -> Option<OperationId> {
+        let own = self.of(operation);
+        let first = self.names.get(&format!("{}:call", own.name.value)).map(|position| position as usize);
+        let first = first.and_then(|position| self.declared.get(position)).unwrap_or(own);
+        let [before] = &first.after.as_ref()?.names.value[..] else { return None };
+        let position = before.value.ends_with(":call").then(|| self.names.get(before.value)).flatten()?;
+        self.first.get(position as usize).copied().map(OperationId)
+    }
+
     /// Whether the first calls the second.
     pub fn calls(&self, caller: OperationId, method: OperationId) -> bool {
         let end = self.of(caller).calls.is_some().then(|| self.position(caller).checked_sub(1)).flatten();

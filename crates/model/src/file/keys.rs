@@ -100,6 +100,8 @@ pub enum Kind {
     Table(&'static str),
     /// A table of names of the section and times.
     TimeOf(&'static str),
+    /// Such a name, or a list of them.
+    NameOrNames(&'static str),
     /// A table of names in an interface and names of the section.
     NameOf(&'static str),
     /// A list of tables of the section.
@@ -563,7 +565,12 @@ const CHAIN: &[Key] = &[
 ];
 
 const OBJECT: &[Key] = &[
-    key("operation", Kind::Name("operation"), Required, "The operation with `called = true` that serves its requests."),
+    key(
+        "operation",
+        Kind::NameOrNames("operation"),
+        Required,
+        "The operation with `called = true` that serves its requests; a method serves those of its callers.",
+    ),
     key(
         "methods",
         Kind::NameOf("operation"),

@@ -9,7 +9,7 @@ use super::expand::Operations;
 use super::log::{AtPlace, Log, Place};
 use super::machines::endpoints;
 use super::table::{Table, in_order, log_complaint};
-use super::value::{InputValue, complain, shortened};
+use super::value::{InputValue, Read, complain, shortened};
 use crate::endpoint::Endpoint;
 use crate::ids::{OperationId, ProcessorId};
 use crate::object::{ClientCeiling, ClientName, ServedObject};
@@ -20,7 +20,9 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &
     let mut taken: HashMap<Endpoint, (Place, ProcessorId)> = HashMap::new();
     let mut objects = Vec::new();
     for (name, table) in top.named(log, "object") {
-        let default = table.read(log, "operation", InputValue::text).and_then(|named| called(log, operations, named));
+        let named = table.read(log, "operation", one_or_several);
+        let served = named.map(|named| named.value.into_iter().filter_map(|name| served(log, operations, name)));
+        let served: Option<Vec<OperationId>> = served.map(|served| served.flatten().collect());
         let methods = methods(log, &table, operations);
         let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
         let requests = table.whole(log, "requests").map_or(0, |requests| requests.value as u32);
@@ -31,11 +33,15 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &
             log.error(table.place_of("endpoints"), format!("`{}` has no endpoints", shortened(name.value)))
                 .help("add where clients call it: \"tcp/127.0.0.1:7463\"");
         }
-        let Some(default) = default else { continue };
-        let on = operations.of(default).on;
-        if let Some((_, other)) = methods.iter().find(|(_, method)| operations.of(method.value).on != on) {
+        let Some(first) = served.as_ref().and_then(|served| served.first().copied()) else { continue };
+        let on = operations.of(first).on;
+        let place = table.place_of("operation");
+        let own_operations = served.iter().flatten().map(|id| AtPlace::new(*id, place));
+        let all = own_operations
+            .chain(methods.iter().flat_map(|(_, ids)| ids.value.iter().map(|id| AtPlace::new(*id, ids.place))));
+        if let Some(other) = all.into_iter().find(|one| operations.of(one.value).on != on) {
             log.error(other.place, format!("`{}` is on another processor", operations.name(other.value)))
-                .help(format!("all requests to an object are jobs of the processor of `{}`", operations.name(default)));
+                .help(format!("all requests to an object are jobs of the processor of `{}`", operations.name(first)));
         }
         let mut own = Vec::new();
         for endpoint in written {
@@ -63,42 +69,65 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &
             }
             own.push(endpoint.value);
         }
-        let methods = methods.into_iter().map(|(idl, operation)| (idl, operation.value)).collect();
-        let name = name.value.to_string();
-        objects.push(ServedObject { name, operation: default, methods, endpoints: own, insecure, requests, clients });
+        let methods = methods.into_iter().map(|(idl, operations)| (idl, operations.value)).collect();
+        let (name, served) = (name.value.to_string(), served.unwrap_or_default());
+        objects.push(ServedObject { name, operations: served, methods, endpoints: own, insecure, requests, clients });
     }
     objects
 }
 
-/// The operation of a name, if requests release it.
-fn called(log: &mut Log, operations: &Operations<'_>, name: AtPlace<&str>) -> Option<OperationId> {
-    let found = operations.find(log, name)?.into_iter().flatten().map(OperationId).next()?;
-    let declared = operations.of(found);
-    if declared.requested() {
-        return Some(found);
+/// `"locate"` or `["locate@steer", "locate@plan"]`.
+fn one_or_several<'a>(given: InputValue<'a>) -> Read<Vec<AtPlace<&'a str>>> {
+    match given {
+        InputValue::List(_) => given.texts(),
+        given => Ok(vec![AtPlace::new(given.text()?, Place::default())]),
     }
-    let help = match declared.called {
-        true => "an operation of the file calls it: declare another one for requests from outside",
-        false => "write `called = true` in place of `rate`, `every` or `after`",
-    };
-    log.error(name.place, format!("requests do not release `{}`", shortened(name.value)))
-        .also(declared.name.place, "declared here")
-        .help(help);
-    None
+}
+
+/// The operations of a name, if requests can release them: one with `called` that no operation calls, or a method's
+/// instances for callers on other processors.
+fn served(log: &mut Log, operations: &Operations<'_>, name: AtPlace<&str>) -> Option<Vec<OperationId>> {
+    let found: Vec<_> = operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
+    for id in &found {
+        let declared = operations.of(*id);
+        if declared.requested() {
+            continue;
+        }
+        let caller = operations.caller(*id);
+        if caller.is_some_and(|caller| operations.of(caller).on != declared.on) {
+            continue;
+        }
+        let shown = shortened(name.value);
+        let log = log.error(name.place, format!("requests do not release `{shown}`"));
+        let log = log.also(declared.name.place, "declared here");
+        log.help(match caller {
+            Some(_) => {
+                "its caller is on the same processor: move the method, or declare another operation for requests"
+            }
+            None => "write `called = true` in place of `rate`, `every` or `after`",
+        });
+        return None;
+    }
+    Some(found)
 }
 
 /// `methods = { reset = "reset" }`: operations of the interface and of the file.
-fn methods(log: &mut Log, table: &Table<'_>, operations: &Operations<'_>) -> Vec<(String, AtPlace<OperationId>)> {
+fn methods(log: &mut Log, table: &Table<'_>, operations: &Operations<'_>) -> Vec<(String, AtPlace<Vec<OperationId>>)> {
     let given = table.given(log, "methods", |given| given.table("methods = { reset = \"reset\" }"));
     let mut methods = Vec::new();
     for (idl, value) in given.map_or(Vec::new(), |given| in_order(given.value)) {
-        match InputValue::of(value.get_ref()).text() {
-            Ok(name) => {
-                let place = Place::from(value.span());
-                let found = called(log, operations, AtPlace::new(name, place));
-                methods.extend(found.map(|found| (idl.get_ref().to_string(), AtPlace::new(found, place))));
+        let place = Place::from(value.span());
+        match one_or_several(InputValue::of(value.get_ref())) {
+            Ok(names) => {
+                let at = |name: AtPlace<&'_ str>| if name.place == Place::default() { place } else { name.place };
+                let found =
+                    names.into_iter().filter_map(|name| served(log, operations, AtPlace::new(name.value, at(name))));
+                let found: Vec<OperationId> = found.flatten().collect();
+                if !found.is_empty() {
+                    methods.push((idl.get_ref().to_string(), AtPlace::new(found, place)));
+                }
             }
-            Err(complaint) => log_complaint(log, idl.get_ref(), value.span().into(), complaint),
+            Err(complaint) => log_complaint(log, idl.get_ref(), place, complaint),
         }
     }
     methods

@@ -245,7 +245,7 @@ fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
 /// The syntax of a value of the kind.
 fn example(kind: Kind) -> &'static str {
     match kind {
-        Kind::Text | Kind::TextOrPair | Kind::Name(_) => "\"...\"",
+        Kind::Text | Kind::TextOrPair | Kind::Name(_) | Kind::NameOrNames(_) => "\"...\"",
         Kind::Names(_) | Kind::Pair(_) | Kind::Texts => "[\"a\", \"b\"]",
         Kind::Wholes(..) => "[0, 1]",
         Kind::Advocates => "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]",
