@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyoshi_model::{OperationId, System};
 use hyoshi_os::own_cpu_time;
 
-use crate::context::{JobContext, JobTiming, set_running, set_timing};
+use crate::context::{JobContext, set_current};
 use crate::crew::{JobStart, Returned};
 use crate::ended::{EndedBy, panic_text};
 use crate::link::LINK;
@@ -29,7 +29,9 @@ pub(crate) struct BodyCell {
 }
 
 impl BodyCell {
-    pub fn new(system: &System, id: OperationId, body: Body) -> Self {
+    /// Of the operation at `id`. If the body also runs the rest after a call, its payload is that of `last`.
+    pub fn new(system: &System, first: OperationId, last: OperationId, body: Body) -> Self {
+        let (first, id) = (system.operation(first), last);
         let operation = system.operation(id);
         // Each triggered job may hold one until it ends. Add the reader's latest, the one being written, and on other
         // processors those in transit.
@@ -42,8 +44,8 @@ impl BodyCell {
         }
         BodyCell {
             body,
-            inputs: vec![None; operation.trigger.predecessors().len()],
-            reads: vec![None; operation.reads.len()],
+            inputs: vec![None; first.trigger.predecessors().len()],
+            reads: vec![None; first.reads.len()],
             payload_buffers: PayloadBuffers::new(operation.payload as usize, buffers),
         }
     }
@@ -58,45 +60,49 @@ impl fmt::Debug for BodyCell {
     }
 }
 
-/// Runs a job in its operation's body. A panic ends the run, not the process.
+/// Runs a job in its operation's body. A panic ends the run, not the process. `Err` if the job has left the body: the
+/// position of the operation in the plan, and its cell.
 pub(crate) fn run_body(
     processor: &ProcessorState,
     me: u16,
     mut begin: JobStart,
     wakeups: &mut PendingWakeups,
-) -> Returned {
-    let slot = begin.slot;
-    let Some(mut cell) = begin.cell.take() else {
-        return Returned { slot, cell: None, consumed: None, cpu: own_cpu_time() };
-    };
-    let (common, id) = (&processor.common, begin.job.operation);
+) -> Result<Returned, (u32, Option<Box<BodyCell>>)> {
+    let (local, now) = (begin.local, begin.now);
+    let mut cell = begin.cell.take();
+    let (common, id) = (&processor.common, now.job.operation);
     let operation = common.system.operation(id);
-    for (value, from) in cell.reads.iter_mut().zip(&operation.reads) {
-        *value = common.latest[from.index()].as_ref().and_then(|latest| latest.lock().clone());
+    let answered = begin.call.is_some() && !operation.is_requested();
+    let mut ran = None;
+    if let Some(cell) = &mut cell {
+        for (value, from) in cell.reads.iter_mut().zip(&operation.reads) {
+            *value = common.latest[from.index()].as_ref().and_then(|latest| latest.lock().clone());
+        }
+        let BodyCell { body, inputs, reads, payload_buffers } = &mut **cell;
+        set_current(Some(now));
+        let mut context = JobContext::new(processor, me, begin, inputs, reads, payload_buffers, wakeups);
+        // A body that has panicked is not called again.
+        let sound = !matches!(common.ended(), Some(EndedBy::Panicked { .. }));
+        if let (true, Err(panic)) = (
+            sound,
+            catch_unwind(AssertUnwindSafe(|| {
+                if sound {
+                    body(&mut context)
+                }
+            })),
+        ) {
+            common.end(EndedBy::Panicked { operation: operation.name.clone(), message: panic_text(&*panic) });
+        }
+        ran = set_current(None);
+        cell.inputs.fill(None);
+        cell.reads.fill(None);
+        let last = ran.unwrap_or(now).job.operation;
+        if let (Some(latest), Some(emitted)) = (&common.latest[last.index()], cell.payload_buffers.emitted()) {
+            *latest.lock() = Some(emitted.clone());
+        }
     }
-    let BodyCell { body, inputs, reads, payload_buffers } = &mut *cell;
-    let JobStart { origin, deadline, importance, critical, .. } = begin;
-    set_timing(Some(JobTiming { clock: *common.clock(), origin, deadline, importance, critical }));
-    set_running(Some(slot));
-    let mut context = JobContext::new(processor, me, begin, inputs, reads, payload_buffers, wakeups);
-    // A body that has panicked is not called again.
-    let sound = !matches!(common.ended(), Some(EndedBy::Panicked { .. }));
-    if let (true, Err(panic)) = (
-        sound,
-        catch_unwind(AssertUnwindSafe(|| {
-            if sound {
-                body(&mut context)
-            }
-        })),
-    ) {
-        common.end(EndedBy::Panicked { operation: operation.name.clone(), message: panic_text(&*panic) });
+    match ran.unwrap_or(now).slot {
+        Some(slot) => Ok(Returned { slot, cell, consumed: None, cpu: own_cpu_time(), local, answered }),
+        None => Err((local, cell)),
     }
-    set_running(None);
-    set_timing(None);
-    cell.inputs.fill(None);
-    cell.reads.fill(None);
-    if let (Some(latest), Some(emitted)) = (&common.latest[id.index()], cell.payload_buffers.emitted()) {
-        *latest.lock() = Some(emitted.clone());
-    }
-    Returned { slot, cell: Some(cell), consumed: None, cpu: own_cpu_time() }
 }

@@ -24,8 +24,9 @@ pub(crate) enum WorkEnd {
 pub(crate) fn run(processor: &ProcessorState, me: u16, begin: &JobStart, wakeups: &mut PendingWakeups) -> WorkEnd {
     let began = own_cpu_time();
     let system = &processor.common.system;
-    let operation = begin.job.operation;
-    let total = system.setting(usize::from(begin.epoch), operation).execution_time.draw(system.seed, begin.job);
+    let job = begin.now.job;
+    let operation = job.operation;
+    let total = system.setting(usize::from(begin.epoch), operation).execution_time.draw(system.seed, job);
     let end = began + total;
     let clock = processor.common.clock();
     let mut cpu = began;
@@ -35,7 +36,9 @@ pub(crate) fn run(processor: &ProcessorState, me: u16, begin: &JobStart, wakeups
         }
         // It is not demoted within a section: the section ends first.
         let until = (cpu + *span).min(end);
-        cpu = hold(processor, me, begin, *resource, wakeups, || burn(clock, until, || processor.must_end(me)).0);
+        cpu = hold(processor, me, Some(begin.slot), *resource, wakeups, || {
+            burn(clock, until, || processor.must_end(me)).0
+        });
     }
     let control = &processor.control[usize::from(me)];
     let (cpu, _) = burn(clock, end, || control.ordered() > BodyOrder::GoOn || processor.must_end(me));
@@ -47,16 +50,21 @@ pub(crate) fn run(processor: &ProcessorState, me: u16, begin: &JobStart, wakeups
     }
 }
 
-/// Holds a resource while `act` runs: on this CPU by its ceiling, against other CPUs by its lock.
+/// Holds a resource while `act` runs: on this CPU by its ceiling, against other CPUs by its lock. Without a job, whose
+/// body was left over, only the lock.
 pub(crate) fn hold<R>(
     processor: &ProcessorState,
     me: u16,
-    begin: &JobStart,
+    slot: Option<hyoshi_trace::Slot>,
     resource: ResourceId,
     wakeups: &mut PendingWakeups,
     act: impl FnOnce() -> R,
 ) -> R {
-    let _held = ResourceGuard::take(processor, me, begin.slot, resource, wakeups);
+    let Some(slot) = slot else {
+        let _held = processor.common.resources[resource.index()].lock();
+        return act();
+    };
+    let _held = ResourceGuard::take(processor, me, slot, resource, wakeups);
     act()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{HostId, Instant, OperationId, Processor, ProcessorId, Span, System};
+use hyoshi_model::{CallParts, HostId, Instant, OperationId, Processor, ProcessorId, Span, System};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 
 use crate::ended::EndedBy;
@@ -17,6 +17,14 @@ pub(crate) struct CommonState {
     here: Option<HostId>,
     /// The scheduled end of the run.
     pub until: Instant,
+    /// By operation that calls an object of the file: what follows the call.
+    pub calls: Vec<Option<CallParts>>,
+    /// By operation: it follows such a call.
+    pub rests: Vec<bool>,
+    /// By operation: requests to an object of the file can release it.
+    pub served: Vec<bool>,
+    /// Of the operations' names: systems with the same have the same numbers of operations.
+    pub fingerprint: u64,
     /// Set just before the threads start.
     clock: OnceLock<MonotonicClock>,
     /// By processor.
@@ -47,9 +55,19 @@ impl CommonState {
             true => ReleaseThread::default(),
             false => ReleaseThread { wake: hosts[processor.host.index()].clone(), ..ReleaseThread::default() },
         };
+        let calls: Vec<Option<CallParts>> = system.operation_ids().map(|id| object_call(&system, id)).collect();
+        let mut rests = vec![false; system.operations.len()];
+        calls.iter().flatten().for_each(|parts| rests[parts.rest.index()] = true);
+        let mut served = vec![false; system.operations.len()];
+        let of_objects = system.objects.iter().flat_map(|object| object.all_operations());
+        of_objects.for_each(|id| served[first_part(&system, id).index()] = true);
         CommonState {
             until,
             here,
+            calls,
+            rests,
+            served,
+            fingerprint: fingerprint(&system),
             clock: OnceLock::new(),
             releases: system.processors.iter().map(release).collect(),
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
@@ -62,6 +80,11 @@ impl CommonState {
             ended: OnceLock::new(),
             system,
         }
+    }
+
+    /// The part of an operation that ends it.
+    pub fn last_part(&self, id: OperationId) -> OperationId {
+        last_part(&self.system, id)
     }
 
     /// True if this process runs a processor.
@@ -103,6 +126,35 @@ impl CommonState {
     pub fn ended(&self) -> Option<&EndedBy> {
         self.ended.get()
     }
+}
+
+/// The parts after an operation, if an object serves the method that it calls.
+pub(crate) fn object_call(system: &System, id: OperationId) -> Option<CallParts> {
+    let parts = system.call_after(id)?;
+    let method = last_part(system, parts.method);
+    let mut served = system.objects.iter().flat_map(|object| object.all_operations());
+    served.any(|one| one == method).then_some(parts)
+}
+
+fn find(system: &System, name: &str) -> Option<OperationId> {
+    system.operation_ids().find(|id| system.operation(*id).name == name)
+}
+
+/// The part of an operation that ends it.
+fn last_part(system: &System, id: OperationId) -> OperationId {
+    let whole = system.operation(id).name.strip_suffix(":call");
+    whole.and_then(|name| find(system, name)).unwrap_or(id)
+}
+
+/// The part of an operation that begins it.
+pub(crate) fn first_part(system: &System, id: OperationId) -> OperationId {
+    find(system, &format!("{}:call", system.operation(id).name)).unwrap_or(id)
+}
+
+/// A hash (FNV-1a) of the operations' names, in order.
+fn fingerprint(system: &System) -> u64 {
+    let octets = system.operations.iter().flat_map(|operation| operation.name.bytes().chain([0]));
+    octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The interface of a release thread to other threads and to the watchdog.

@@ -1,15 +1,15 @@
 //! The interface of a running job to its body.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span};
+use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span, System};
 use hyoshi_os::{MonotonicClock, own_cpu_time};
 use hyoshi_trace::Slot;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::built_in_work::hold;
-use crate::crew::{JobStart, Resumption};
+use crate::crew::{CallStep, DepartedCall, JobStart, Resumption};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
 use crate::wakeups::PendingWakeups;
@@ -19,9 +19,24 @@ struct CallingThread {
     processor: Arc<ProcessorState>,
     me: u16,
     wakeups: PendingWakeups,
-    /// The job with the running body, while it holds the lane's token.
-    running: Option<Slot>,
-    timing: Option<JobTiming>,
+    /// The running body holds the lane's token.
+    holds_token: bool,
+    /// The body is about to call the method of its job's operation.
+    calls: bool,
+}
+
+/// The job that a body runs. It changes when a call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CurrentJob {
+    /// `None` if the job has left its body.
+    pub slot: Option<Slot>,
+    pub job: JobId,
+    pub origin: Instant,
+    pub release: Instant,
+    pub deadline: Instant,
+    pub period: Span,
+    pub importance: u32,
+    pub critical: bool,
 }
 
 /// The timing of a job, for calls of its body.
@@ -39,44 +54,115 @@ pub struct JobTiming {
     pub critical: bool,
 }
 
+/// A call of an operation of the file, as its request identifies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutgoingCall {
+    /// A hash of the system's operations: only a node with the same can serve it.
+    pub system: u64,
+    /// The part of the caller before the call.
+    pub source: OperationId,
+    /// The number of its job.
+    pub number: u64,
+    /// The present period of its root.
+    pub period: Span,
+}
+
 thread_local! {
     static HERE: RefCell<Option<CallingThread>> = const { RefCell::new(None) };
+    static CURRENT: Cell<Option<CurrentJob>> = const { Cell::new(None) };
 }
 
 /// Registers the calling thread as a lane thread.
 pub(crate) fn enter_lane(processor: &Arc<ProcessorState>, me: u16) {
-    let here =
-        CallingThread { processor: processor.clone(), me, wakeups: processor.wakeups(), running: None, timing: None };
-    HERE.set(Some(here));
+    let wakeups = processor.wakeups();
+    HERE.set(Some(CallingThread { processor: processor.clone(), me, wakeups, holds_token: false, calls: false }));
 }
 
-/// Sets the job that the calling thread runs.
-pub(crate) fn set_running(job: Option<Slot>) {
-    HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.running = job));
+/// The calling thread begins a body for a job, or ends it. Returns the job that it ran.
+pub(crate) fn set_current(job: Option<CurrentJob>) -> Option<CurrentJob> {
+    HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.holds_token = job.is_some()));
+    CURRENT.replace(job)
 }
 
-/// Sets the timing of the calling thread's job.
-pub(crate) fn set_timing(timing: Option<JobTiming>) {
-    HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.timing = timing));
-}
-
-/// The timing of the job whose body the calling thread runs; `None` on other threads, and within [`waiting`].
+/// The timing of the job whose body the calling thread runs; `None` on other threads.
 pub fn job_timing() -> Option<JobTiming> {
-    HERE.with_borrow(|here| here.as_ref()?.timing)
+    let current = CURRENT.get()?;
+    let clock = HERE.with_borrow(|here| Some(*here.as_ref()?.processor.common.clock()))?;
+    let CurrentJob { origin, deadline, importance, critical, .. } = current;
+    Some(JobTiming { clock, origin, deadline, importance, critical })
+}
+
+/// The calling body is about to call an object. If `is_method` is true of the operation that its own operation calls in
+/// the file, the call continues with the next [`waiting`] of this thread.
+pub fn begin_call(is_method: impl FnOnce(&System, OperationId) -> bool) -> Option<OutgoingCall> {
+    HERE.with_borrow_mut(|here| {
+        let here = here.as_mut()?;
+        here.calls = false;
+        let (common, current) = (&here.processor.common, CURRENT.get()?);
+        let parts = common.calls[current.job.operation.index()].filter(|_| here.holds_token)?;
+        if !is_method(&common.system, common.last_part(parts.method)) {
+            return None;
+        }
+        here.calls = true;
+        let CurrentJob { job, period, .. } = current;
+        Some(OutgoingCall { system: common.fingerprint, source: job.operation, number: job.number, period })
+    })
 }
 
 /// Runs something that waits, like [`JobContext::blocking`], for code without a context. If the calling thread runs a
 /// job, the job releases its lane's run token meanwhile. Other threads just run it.
 pub fn waiting<R>(wait: impl FnOnce() -> R) -> R {
     let here = HERE.with_borrow_mut(|here| {
-        let slot = here.as_mut()?.running.take()?;
-        here.take().map(|here| (here, slot))
+        let holds = here.as_ref()?.holds_token;
+        here.take_if(|_| holds)
     });
-    let Some((mut here, slot)) = here else { return wait() };
-    let result = release_token(&here.processor, here.me, slot, &mut here.wakeups, wait);
-    here.running = Some(slot);
+    let (Some(mut here), Some(current)) = (here, CURRENT.get()) else { return wait() };
+    here.holds_token = false;
+    let result = match (std::mem::take(&mut here.calls), current.slot) {
+        (true, Some(slot)) => across_call(&mut here, slot, wait),
+        (false, Some(slot)) => release_token(&here.processor, here.me, slot, &mut here.wakeups, wait),
+        (_, None) => wait(),
+    };
+    here.holds_token = true;
     HERE.set(Some(here));
     result
+}
+
+/// The job ends with the call; the job of the operation's rest runs on this thread when the call is over.
+fn across_call<R>(here: &mut CallingThread, slot: Slot, wait: impl FnOnce() -> R) -> R {
+    let CallingThread { processor, me, wakeups, .. } = here;
+    let control = &processor.control[usize::from(*me)];
+    let (call, kept) = loop {
+        let cpu = own_cpu_time();
+        let step = processor.section(|crew, now| crew.call_out(*me, slot, now, cpu, wakeups));
+        wakeups.deliver();
+        match step {
+            CallStep::Left(call) => break (call, false),
+            CallStep::Kept(call) => break (call, true),
+            CallStep::Wait => control.wake.wait(),
+            CallStep::Runs(_) | CallStep::Over => return wait(),
+        }
+    };
+    let result = wait();
+    let mut step = call_back(processor, *me, call, wakeups);
+    while step == CallStep::Wait {
+        control.wake.wait();
+        let cpu = own_cpu_time();
+        step = processor.section(|crew, now| crew.call_step(*me, now, cpu));
+    }
+    match step {
+        CallStep::Runs(rest) => CURRENT.set(Some(rest)),
+        _ if kept => {}
+        _ => CURRENT.set(CURRENT.get().map(|current| CurrentJob { slot: None, ..current })),
+    }
+    result
+}
+
+fn call_back(processor: &ProcessorState, me: u16, call: DepartedCall, wakeups: &mut PendingWakeups) -> CallStep {
+    let cpu = own_cpu_time();
+    let step = processor.section(|crew, now| crew.call_back(me, call, now, cpu, wakeups));
+    wakeups.deliver();
+    step
 }
 
 /// The job of thread `me` waits without its lane's token. Returns when it has the token again.
@@ -129,22 +215,22 @@ impl<'a> JobContext<'a> {
 
     /// The identity of the job.
     pub fn job(&self) -> JobId {
-        self.begin.job
+        self.current().job
     }
 
     /// The operation's name.
     pub fn operation(&self) -> &str {
-        &self.system().operation(self.begin.job.operation).name
+        &self.system().operation(self.current().job.operation).name
     }
 
     /// The nominal release.
     pub fn release(&self) -> Instant {
-        self.begin.release
+        self.current().release
     }
 
     /// The absolute deadline.
     pub fn deadline(&self) -> Instant {
-        self.begin.deadline
+        self.current().deadline
     }
 
     /// The current time, on the clock of releases and deadlines.
@@ -154,7 +240,7 @@ impl<'a> JobContext<'a> {
 
     /// Time until the deadline; zero after it.
     pub fn time_left(&self) -> Span {
-        self.begin.deadline.since(self.now())
+        self.deadline().since(self.now())
     }
 
     /// True if the body should return: the job exceeded its worst case and the file has `on_overrun = "stop"`, or the
@@ -176,7 +262,7 @@ impl<'a> JobContext<'a> {
 
     /// The payload of one predecessor, for operations that wait for `all`.
     pub fn payload_from(&self, predecessor: &str) -> Option<&[u8]> {
-        let operation = self.system().operation(self.begin.job.operation);
+        let operation = self.system().operation(self.begin.now.job.operation);
         let position = self.position(operation.trigger.predecessors(), predecessor)?;
         self.inputs.get(position)?.as_ref().map(|payload| payload.bytes())
     }
@@ -193,7 +279,7 @@ impl<'a> JobContext<'a> {
 
     /// The latest payload, at the start of this job, of an operation that this one `reads`.
     pub fn latest(&self, operation: &str) -> Option<&[u8]> {
-        let position = self.position(&self.system().operation(self.begin.job.operation).reads, operation)?;
+        let position = self.position(&self.system().operation(self.begin.now.job.operation).reads, operation)?;
         self.reads.get(position)?.as_ref().map(|payload| payload.bytes())
     }
 
@@ -219,21 +305,29 @@ impl<'a> JobContext<'a> {
     /// The lane needs another thread: `pool = 2` or more on the processor. Without one, the job blocks its lane, and
     /// the run reports it.
     pub fn blocking<R>(&mut self, wait: impl FnOnce() -> R) -> R {
-        let JobContext { processor, me, wakeups, begin, .. } = self;
+        let slot = self.current().slot;
+        let JobContext { processor, me, wakeups, .. } = self;
+        let Some(slot) = slot else { return wait() };
+        let token = |holds| HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.holds_token = holds));
         // Already released if `wait` calls `waiting`.
-        let running = HERE.with_borrow_mut(|here| here.as_mut().and_then(|here| here.running.take()));
-        let result = release_token(processor, *me, begin.slot, wakeups, wait);
-        set_running(running);
+        token(false);
+        let result = release_token(processor, *me, slot, wakeups, wait);
+        token(true);
         result
+    }
+
+    /// The job that the body runs now.
+    fn current(&self) -> CurrentJob {
+        CURRENT.get().unwrap_or(self.begin.now)
     }
 
     /// Holds a resource while `act` runs.
     pub(crate) fn hold<R>(&mut self, resource: ResourceId, act: impl FnOnce() -> R) -> R {
-        hold(self.processor, self.me, &self.begin, resource, self.wakeups, act)
+        hold(self.processor, self.me, self.current().slot, resource, self.wakeups, act)
     }
 
     pub(crate) fn uses(&self, resource: ResourceId) -> bool {
-        let operation = self.system().operation(self.begin.job.operation);
+        let operation = self.system().operation(self.begin.now.job.operation);
         operation.uses.iter().any(|(used, _)| *used == resource)
     }
 

@@ -124,7 +124,7 @@ mod watchdog;
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, CostFigures};
 pub use claim::OccupiedCpu;
-pub use context::{JobContext, JobTiming, job_timing, waiting};
+pub use context::{JobContext, JobTiming, OutgoingCall, begin_call, job_timing, waiting};
 pub use cpu_watch::ThreadNames;
 pub use ended::{EndedBy, Finished, LostRecords, RunNote};
 pub use node::{Node, Prepared};

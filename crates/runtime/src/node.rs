@@ -19,7 +19,7 @@ use hyoshi_trace::ring::ring;
 
 use crate::body::{Body, BodyCell};
 use crate::claim::{self, CpuClaims};
-use crate::common::{CommonState, ThreadControl};
+use crate::common::{CommonState, ThreadControl, first_part, object_call};
 use crate::context::JobContext;
 use crate::cpu_choice::choose_cpus;
 use crate::cpu_watch::{CpuWatch, WatchedCpu};
@@ -220,11 +220,18 @@ impl Node {
         {
             return Err(StartError::NeedsOneProcess { operation, does });
         }
+        let named: BTreeSet<String> = self.bodies.keys().cloned().collect();
+        let whole = |first: OperationId| {
+            object_call(&system, first).is_some() && !named.contains(&system.operation(first).name)
+        };
         let mut cells: Vec<Option<BodyCell>> = system.operations.iter().map(|_| None).collect();
         for (operation, body) in std::mem::take(&mut self.bodies) {
             let position = system.operations.iter().position(|known| known.name == operation);
             let position = position.ok_or(StartError::NoSuchOperation { operation })?;
-            cells[position] = Some(BodyCell::new(&system, OperationId(position as u32), body));
+            let last = OperationId(position as u32);
+            // A body that calls an object runs both parts of its operation.
+            let first = Some(first_part(&system, last)).filter(|first| whole(*first)).unwrap_or(last);
+            cells[first.index()] = Some(BodyCell::new(&system, first, last, body));
         }
         refuse_storms(&system)?;
         self.cpus()?;

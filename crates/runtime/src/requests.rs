@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use hyoshi_model::{Instant, OperationId};
 use hyoshi_os::{Alarms, MonotonicClock, PiMutex};
+use hyoshi_trace::Signal;
 
 /// A request that has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub struct ArrivedRequest {
     pub importance: Option<u32>,
     /// Whether it is critical, if that differs from the operation.
     pub critical: Option<bool>,
+    /// It is a call of an operation of the file: the completion of the part before the call. It releases `operation` with
+    /// that operation's own deadline and importance.
+    pub completion: Option<Signal>,
 }
 
 impl ArrivedRequest {
@@ -38,7 +42,17 @@ impl ArrivedRequest {
     /// A request with the operation's own deadline, importance and criticality.
     pub fn new(operation: OperationId, call: u32) -> Self {
         let (origin, sent, after) = (None, None, Instant::ZERO);
-        ArrivedRequest { operation, call, origin, sent, after, deadline: None, importance: None, critical: None }
+        ArrivedRequest {
+            operation,
+            call,
+            origin,
+            sent,
+            after,
+            deadline: None,
+            importance: None,
+            critical: None,
+            completion: None,
+        }
     }
 }
 

@@ -142,12 +142,20 @@ impl ProcessorState {
 
     /// `None` if the job has left this thread.
     fn run(&self, me: u16, begin: JobStart, wakeups: &mut PendingWakeups) -> Option<Returned> {
-        if begin.cell.is_some() {
-            return Some(run_body(self, me, begin, wakeups));
+        if begin.cell.is_some() || begin.idle {
+            return match run_body(self, me, begin, wakeups) {
+                Ok(returned) => Some(returned),
+                Err((local, cell)) => {
+                    self.section(|crew, now| crew.leave_over(me, local, cell, now));
+                    None
+                }
+            };
         }
-        let slot = begin.slot;
+        let (slot, local) = (begin.slot, begin.local);
         match built_in_work::run(self, me, &begin, wakeups) {
-            WorkEnd::Done { cpu, consumed } => Some(Returned { slot, cell: None, consumed: Some(consumed), cpu }),
+            WorkEnd::Done { cpu, consumed } => {
+                Some(Returned { slot, cell: None, consumed: Some(consumed), cpu, local, answered: false })
+            }
             WorkEnd::Demoted { consumed, left } => {
                 let below = DemotedWork { slot, consumed, left };
                 self.section(|crew, _| crew.hand_below(me, below, wakeups));

@@ -2,13 +2,14 @@
 
 use std::time::Instant as WallClock;
 
-use hyoshi_dispatch::{Job, JobState, Run};
-use hyoshi_model::{Instant, JobId, Span};
+use hyoshi_dispatch::{JobState, Run};
+use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
-use super::{Crew, NOBODY, NOT_STARTED, Started};
+use super::{Crew, InCall, NOBODY, NOT_STARTED, Started};
 use crate::body::BodyCell;
+use crate::context::CurrentJob;
 use crate::wakeups::PendingWakeups;
 
 /// The next step of a lane thread.
@@ -30,17 +31,16 @@ pub(crate) enum LaneStep {
 #[derive(Debug)]
 pub(crate) struct JobStart {
     pub slot: Slot,
-    pub job: JobId,
-    pub origin: Instant,
-    pub release: Instant,
-    pub deadline: Instant,
-    pub importance: u32,
-    pub critical: bool,
+    pub now: CurrentJob,
+    /// The operation's position in the plan.
+    pub local: u32,
     pub epoch: u16,
     /// `None` for built-in work.
     pub cell: Option<Box<BodyCell>>,
     /// The request that it serves.
     pub call: Option<u32>,
+    /// A body that has ended without its call: nothing is left to do.
+    pub idle: bool,
 }
 
 /// A job after its body has returned.
@@ -52,6 +52,10 @@ pub(crate) struct Returned {
     pub consumed: Option<Span>,
     /// CPU time of the thread at the end of the body.
     pub cpu: Span,
+    /// The position in the plan of the operation with the cell.
+    pub local: u32,
+    /// It served the call of an operation of the file: its reply carries its completion.
+    pub answered: bool,
 }
 
 impl<S: Scheduled> Crew<S> {
@@ -78,6 +82,11 @@ impl<S: Scheduled> Crew<S> {
                 self.turn(run.slot, wakeups);
                 break;
             }
+            if let Some(thread) = self.caller_of(run.slot) {
+                self.bind_caller(thread, run, Span::ZERO);
+                wakeups.wake_thread(thread, lane);
+                break;
+            }
             if self.occupied(run) {
                 self.set_aside(now, run);
                 continue;
@@ -96,7 +105,7 @@ impl<S: Scheduled> Crew<S> {
 
     /// Completes the job of `me` after its body has returned, and decides the next step.
     pub fn finish(&mut self, me: u16, now: Instant, returned: Returned, wakeups: &mut PendingWakeups) -> LaneStep {
-        let Returned { slot, cpu, .. } = returned;
+        let Returned { slot, cpu, answered, local, .. } = returned;
         if self.closed {
             return LaneStep::End;
         }
@@ -123,8 +132,9 @@ impl<S: Scheduled> Crew<S> {
         self.unbind(me, slot);
         self.handle(now, Input::Complete { slot, consumed, ticket });
         self.payloads.hold(ticket, self.effects.passed_on);
+        self.omit_carried(me, job.id.operation, answered);
         if let Some(cell) = cell {
-            self.leave_body(job.local, cell, now);
+            self.leave_body(local, cell, now);
         }
         let lane = self.members[usize::from(me)].lane;
         self.attended.insert(lane);
@@ -135,6 +145,19 @@ impl<S: Scheduled> Crew<S> {
             let _ = self.payloads.release(ticket);
         }
         if wakeups.above(lane) { LaneStep::Again } else { self.next(me, now, cpu, wakeups) }
+    }
+
+    /// Requests and replies carry some completions: they do not go over the links.
+    fn omit_carried(&mut self, me: u16, operation: OperationId, answered: bool) {
+        if answered {
+            let rests = &self.common.rests;
+            self.effects.sends.retain(|(_, signal)| !rests[signal.to.index()]);
+        }
+        if std::mem::take(&mut self.members[usize::from(me)].call) == InCall::Kept
+            && let Some(parts) = self.common.calls[operation.index()]
+        {
+            self.effects.sends.retain(|(_, signal)| signal.to != parts.method);
+        }
     }
 
     /// The lane has a job to start, but no active thread: wakes one.
@@ -166,7 +189,8 @@ impl<S: Scheduled> Crew<S> {
         let Some(running) = self.dispatcher.lanes()[usize::from(lane)].running else { return };
         let best = self.dispatcher.best(lane);
         let is_started = best.is_some_and(|slot| self.started[slot.0 as usize].thread != NOBODY);
-        if best.is_none() || (!is_started && self.lanes[usize::from(lane)].idle.is_empty()) {
+        let is_awaited = best.is_some_and(|slot| self.caller_of(slot).is_some());
+        if best.is_none() || (!is_started && !is_awaited && self.lanes[usize::from(lane)].idle.is_empty()) {
             return;
         }
         let Some(run) = self.decide(now, lane, self.consumed(running)) else { return };
@@ -180,6 +204,9 @@ impl<S: Scheduled> Crew<S> {
         }
         if self.started[run.slot.0 as usize].thread != NOBODY {
             self.turn(run.slot, wakeups);
+        } else if let Some(thread) = self.caller_of(run.slot) {
+            self.bind_caller(thread, run, Span::ZERO);
+            wakeups.wake_thread(thread, lane);
         } else if self.occupied(run) {
             self.set_aside(now, run);
         } else if let Some(thread) = self.lanes[usize::from(lane)].idle.pop() {
@@ -217,7 +244,7 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// The body is free: its next waiting job returns to its lane.
-    fn leave_body(&mut self, local: u32, cell: Box<BodyCell>, now: Instant) {
+    pub(super) fn leave_body(&mut self, local: u32, cell: Box<BodyCell>, now: Instant) {
         let operation = &mut self.operations[local as usize];
         operation.cell = Some(cell);
         if let Some(slot) = operation.aside.pop_front() {
@@ -225,7 +252,7 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    fn bind(&mut self, thread: u16, run: Run, cpu: Span) {
+    pub(super) fn bind(&mut self, thread: u16, run: Run, cpu: Span) {
         let cell = self.operations[run.local as usize].cell.take();
         let index = run.slot.0 as usize;
         if index >= self.started.len() {
@@ -244,7 +271,7 @@ impl<S: Scheduled> Crew<S> {
     pub(super) fn unbind(&mut self, thread: u16, slot: Slot) {
         self.started[slot.0 as usize] = NOT_STARTED;
         let member = &mut self.members[usize::from(thread)];
-        (member.job, member.demoted, member.waits) = (None, false, false);
+        (member.job, member.demoted, member.waits, member.lane) = (None, false, false, member.home);
         member.control.end();
     }
 
@@ -257,7 +284,7 @@ impl<S: Scheduled> Crew<S> {
         }
         let ticket = self.dispatcher.tickets(slot).first().copied().flatten();
         let call = ticket.and_then(|ticket| self.payloads.take_call(ticket));
-        let Job { id: job, origin, release, deadline, importance, critical, epoch, .. } = job;
-        JobStart { slot, job, origin, release, deadline, importance, critical, epoch, cell, call }
+        let idle = cell.is_none() && self.common.rests[job.id.operation.index()] && self.has_caller(job.id.operation);
+        JobStart { slot, now: self.current_job(slot), local: job.local, epoch: job.epoch, cell, call, idle }
     }
 }

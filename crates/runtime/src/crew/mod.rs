@@ -15,6 +15,7 @@
 //!      └───────────────────────────────────────────────────────────────────────┘
 //! ```
 
+mod calls;
 mod lanes;
 mod policy;
 mod release;
@@ -27,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, LaneMask, Run, levels_of};
+use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, Job, LaneMask, Run, levels_of};
 use hyoshi_model::{Instant, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Scheduled, ThreadPolicy};
@@ -37,12 +38,15 @@ use hyoshi_trace::{Input, RingProbe, Slot};
 
 use crate::body::BodyCell;
 use crate::common::{BodyOrder, CommonState, ThreadControl};
+use crate::context::CurrentJob;
 use crate::ended::EndedBy;
 use crate::link::LinkEnd;
 use crate::payload::Payloads;
 use crate::policy_control::PolicyControl;
 use crate::wakeups::PendingWakeups;
 
+use calls::InCall;
+pub(crate) use calls::{CallStep, DepartedCall};
 pub(crate) use lanes::{JobStart, LaneStep, Returned};
 pub(crate) use waits::Resumption;
 
@@ -94,6 +98,10 @@ struct LaneThread<S> {
     policy_control: Option<Arc<PolicyControl<S>>>,
     control: Arc<ThreadControl>,
     lane: u8,
+    /// The lane that it serves when its body runs in no other one.
+    home: u8,
+    /// Where its body is in a call.
+    call: InCall,
     /// SCHED_FIFO was granted.
     fifo: bool,
     /// Its current policy.
@@ -212,6 +220,8 @@ impl<S: Scheduled> Crew<S> {
             policy_control: None,
             control,
             lane,
+            home: lane,
+            call: InCall::No,
             fifo: false,
             policy: ThreadPolicy::Fifo(priority),
             job: None,
@@ -272,6 +282,12 @@ impl<S: Scheduled> Crew<S> {
         self.members.iter().map(|member| member.lane)
     }
 
+    /// The state of a job for its body.
+    fn current_job(&self, slot: Slot) -> CurrentJob {
+        let Job { id, origin, release, deadline, importance, critical, period, .. } = *self.dispatcher.job(slot);
+        CurrentJob { slot: Some(slot), job: id, origin, release, deadline, period, importance, critical }
+    }
+
     /// True if some operation has a user's body.
     pub fn has_bodies(&self) -> bool {
         self.operations.iter().any(|operation| operation.has_body)
@@ -288,7 +304,10 @@ impl<S: Scheduled> Crew<S> {
             let (mut all, mut spare) = (0, 0);
             for operation in inside.map(|local| &self.operations[local]) {
                 let demoted = system.operation(operation.id).on_overrun != OnOverrun::Report;
-                (all, spare) = (all + 1, spare + usize::from(operation.has_body && demoted));
+                // A body that waits for a reply keeps its thread.
+                let calls = self.common.calls[operation.id.index()].is_some();
+                let takes_one = operation.has_body && (demoted || calls);
+                (all, spare) = (all + 1, spare + usize::from(takes_one));
             }
             if self.preemptive { pool.max(all + 1) + spare } else { pool + spare }
         };
@@ -373,8 +392,11 @@ impl<S: Scheduled> Crew<S> {
 
     /// Releases payloads that no job needs.
     fn release_payloads(&mut self, wakeups: &mut PendingWakeups) {
-        let unserved = self.effects.returned.drain(..).filter_map(|ticket| self.payloads.release(ticket));
-        unserved.for_each(|call| wakeups.refuse(call));
+        while let Some(ticket) = self.effects.returned.pop() {
+            if let Some(call) = self.payloads.release(ticket) {
+                self.unserved(call, wakeups);
+            }
+        }
     }
 
     /// Ends the run as a simulation does: the dispatcher ends unfinished jobs. Idle threads end, waiting threads
@@ -386,6 +408,7 @@ impl<S: Scheduled> Crew<S> {
             self.members.iter().for_each(|member| member.control.wake.post());
             wakeups.wake_reader();
         }
+        // All threads were woken: those that wait for their turn see the end.
         self.payloads.unserved().for_each(|call| wakeups.refuse(call));
     }
 

@@ -7,7 +7,7 @@ use hyoshi_dispatch::JobState;
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 
-use super::Crew;
+use super::{Crew, InCall};
 
 /// The priority of a started job while a better one of its lane runs: below every lane and the broker's windows, but
 /// above ordinary threads. With an ordinary priority, a better job that needs a lock of the C library held by this one
@@ -23,7 +23,10 @@ impl<S: Scheduled> Crew<S> {
             return ThreadPolicy::Other;
         }
         let lane = self.lanes[usize::from(member.lane)].priority;
-        let Some(slot) = member.job else { return ThreadPolicy::Fifo(lane) };
+        let Some(slot) = member.job else {
+            // The rest of its job was dropped: it must not run at the lane's priority.
+            return if member.call == InCall::Dropped { ThreadPolicy::Other } else { ThreadPolicy::Fifo(lane) };
+        };
         let job = self.dispatcher.job(slot);
         let level = self.dispatcher.effective_level(slot);
         let paused = self.effects.fully_paused.contains(member.lane);

@@ -9,7 +9,7 @@ use hyoshi_dispatch::levels_of;
 use hyoshi_model::Instant;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
-use hyoshi_trace::{Input, JobRequest, Ticket};
+use hyoshi_trace::{Input, JobRequest, Signal, Ticket};
 
 use super::Crew;
 use crate::requests::ArrivedRequest;
@@ -23,7 +23,9 @@ impl<S: Scheduled> Crew<S> {
             let levels = &self.dispatcher.lanes()[*lane].levels;
             let served = |local: usize| levels_of(plan, local).iter().any(|level| levels.contains(&level));
             let mut operations = self.operations.iter().enumerate();
-            operations.any(|(local, operation)| self.dispatcher.can_invoke(operation.id) && served(local))
+            operations.any(|(local, operation)| {
+                (self.dispatcher.can_invoke(operation.id) || self.common.served[operation.id.index()]) && served(local)
+            })
         };
         let lane = (0..self.lanes.len()).find(serves)? as u8;
         self.reads = Some(lane);
@@ -68,7 +70,13 @@ impl<S: Scheduled> Crew<S> {
                 wakeups.refuse(call);
                 continue;
             };
-            self.invoke(now, request, ticket);
+            match request.completion {
+                Some(completion) => {
+                    let signal = Signal { due: now, ticket: Some(ticket), ..completion };
+                    self.handle(now, Input::Signal(signal));
+                }
+                None => self.invoke(now, request, ticket),
+            }
             self.release_payloads(wakeups);
         }
         if !self.closed {

@@ -35,7 +35,7 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> ManualCrew {
     common.begin(MonotonicClock::start());
     let cell = |id: OperationId| {
         let named = bodies.contains(&system.operation(id).name.as_str());
-        named.then(|| BodyCell::new(&system, id, Box::new(|_| ())))
+        named.then(|| BodyCell::new(&system, id, id, Box::new(|_| ())))
     };
     let mut cells: Vec<Option<BodyCell>> = system.operation_ids().map(cell).collect();
     let (probe, _) = ring(1 << 12);
@@ -81,7 +81,14 @@ impl ManualCrew {
     }
 
     fn finish(&mut self, thread: u16, begin: JobStart, at: Instant) -> LaneStep {
-        let returned = Returned { slot: begin.slot, cell: begin.cell, consumed: None, cpu: Span::ZERO };
+        let returned = Returned {
+            slot: begin.slot,
+            cell: begin.cell,
+            consumed: None,
+            cpu: Span::ZERO,
+            local: begin.local,
+            answered: false,
+        };
         self.crew.finish(thread, at, returned, &mut self.wakeups)
     }
 
@@ -255,15 +262,15 @@ fn a_job_with_an_occupied_body_is_set_aside_and_its_lane_continues() {
     hand.thread(first).consume(Span::from_millis(80));
     let second = *hand.time(ms(90)).last().unwrap();
     let more = hand.next(second, ms(90)).unwrap();
-    assert_ne!(more.job.operation, fill.job.operation);
+    assert_ne!(more.now.job.operation, fill.now.job.operation);
     hand.time(ms(100));
     // The next `fill` cannot enter the body; `more` of the same release can.
     let LaneStep::Run(next) = hand.finish(second, more, ms(101)) else { panic!("`more` is next") };
-    assert_ne!(next.job.operation, fill.job.operation);
+    assert_ne!(next.now.job.operation, fill.now.job.operation);
     assert!(matches!(hand.finish(second, next, ms(102)), LaneStep::Idle));
     // After the body is free, it can.
     let LaneStep::Run(again) = hand.finish(first, fill, ms(103)) else { panic!("`fill` enters") };
-    assert_eq!(again.job.number, 1);
+    assert_eq!(again.now.job.number, 1);
 }
 
 #[test]
