@@ -54,12 +54,16 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, System};
-use hyoshi_orb::rt::{RequestTiming, machine_clock, on_machine_clock, timing_source};
+use hyoshi_orb::rt::{OperationCall, RequestTiming, call_source, machine_clock, on_machine_clock, timing_source};
 use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, minor};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex};
-use hyoshi_runtime::{ArrivedRequest, Node, Prepared, Refuse, RequestReader, job_timing, waiting};
+use hyoshi_runtime::{
+    ArrivedRequest, Node, OutgoingCall, Prepared, Refuse, RequestReader, begin_call, job_timing, waiting,
+};
+use hyoshi_trace::Signal;
 
+use crate::callers::Callers;
 use crate::ceilings::{Admitted, Ceilings};
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
@@ -124,10 +128,11 @@ impl Drop for ServedLane {
 /// The operations that serve an object.
 #[derive(Debug)]
 struct OperationBinding {
-    default: OperationId,
+    default: Vec<OperationId>,
     /// By operation of the interface.
-    except: Vec<(String, OperationId)>,
+    except: Vec<(String, Vec<OperationId>)>,
     ceilings: Option<Ceilings>,
+    callers: Callers,
 }
 
 /// Requests by their number.
@@ -214,14 +219,16 @@ impl JobOrder {
     /// If the system has no such operation, requests do not release it, or it is on another processor.
     pub fn bind(&self, operation: &str, except: &[(&str, &str)]) -> Result<u32, OperationBindError> {
         let except = except.iter().map(|(idl, name)| Ok(((*idl).to_owned(), self.find(name)?)));
-        let (default, except) = (self.find(operation)?, except.collect::<Result<_, _>>()?);
-        Ok(self.add(OperationBinding { default, except, ceilings: None }))
+        let except = except.collect::<Result<Vec<_>, _>>()?.into_iter().map(|(idl, id)| (idl, vec![id])).collect();
+        let (default, callers) = (vec![self.find(operation)?], Callers::default());
+        Ok(self.add(OperationBinding { default, except, ceilings: None, callers }))
     }
 
     /// The binding of an object of the file, which is on this processor.
     pub fn bind_object(&self, object: &ServedObject) -> u32 {
-        let ceilings = Ceilings::new(&object.clients);
-        self.add(OperationBinding { default: object.operation, except: object.methods.clone(), ceilings })
+        let (default, except) = (object.operations.clone(), object.methods.clone());
+        let (ceilings, callers) = (Ceilings::new(&object.clients), Callers::new(&self.0.system, object));
+        self.add(OperationBinding { default, except, ceilings, callers })
     }
 
     fn add(&self, binding: OperationBinding) -> u32 {
@@ -256,7 +263,9 @@ impl JobOrder {
     /// Lets jobs of the processor's called operations run requests.
     pub fn install(&self, node: Node) -> Node {
         let system = &self.0.system;
-        let called = |id: &OperationId| system.operation(*id).is_requested();
+        let mut methods = system.objects.iter().flat_map(ServedObject::all_operations).collect::<Vec<_>>();
+        methods.retain(|id| !system.operation(*id).is_requested());
+        let called = |id: &OperationId| system.operation(*id).is_requested() || methods.contains(id);
         system.operations_on(self.0.processor).filter(called).fold(node, |node, id| {
             let shared = self.0.clone();
             node.body(system.operation(id).name.clone(), move |job| {
@@ -319,20 +328,34 @@ impl Order for JobOrder {
             let Some(bound) = bindings.get(binding as usize) else { return };
             let named = request.operation();
             let except = bound.except.iter().find(|(idl, _)| idl == named);
-            let operation = except.map_or(bound.default, |(_, operation)| *operation);
+            let operations = except.map_or(&bound.default, |(_, operations)| operations);
             let now = monotonic().as_nanos();
-            let admit = |ceilings: &Ceilings| ceilings.admit(&request, binding, timing.as_ref(), now);
-            (operation, bound.ceilings.as_ref().map(admit).transpose())
+            match request.operation_call() {
+                Some(call) if bound.callers.calls(&call, operations) => {
+                    let signal = bound.callers.admit(&self.0.system, &request, &call, now);
+                    (signal.map(|signal| (signal.to, Some(signal))), Ok(None))
+                }
+                _ => {
+                    let admit = |ceilings: &Ceilings| ceilings.admit(&request, binding, timing.as_ref(), now);
+                    let admitted = bound.ceilings.as_ref().map(admit).transpose();
+                    let requested = |id: &&OperationId| self.0.system.operation(**id).is_requested();
+                    // A method serves its callers only.
+                    let operation = operations.iter().find(requested).map(|id| (*id, None));
+                    (operation.ok_or(SystemKind::NoPermission.not_done(minor::CALLERS_ONLY)), admitted)
+                }
+            }
         };
-        let admitted = match admitted {
-            Ok(admitted) => admitted,
-            Err(exception) => return request.refuse(exception),
+        let ((operation, completion), admitted) = match (operation, admitted) {
+            (Ok(operation), Ok(admitted)) => (operation, admitted),
+            (Err(exception), _) | (_, Err(exception)) => return request.refuse(exception),
         };
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {
             let read = self.0.limited(self.0.timed(operation, timing, &arrived), admitted);
             if let Some(call) = self.0.put(request, self.0.last_start(&read, &arrived.clock)) {
-                arrived.requests.push(ArrivedRequest { call, ..read });
+                let completion =
+                    completion.map(|signal| Signal { origin: read.origin.unwrap_or(signal.origin), ..signal });
+                arrived.requests.push(ArrivedRequest { call, completion, ..read });
             }
         }
     }
@@ -342,6 +365,14 @@ impl Order for JobOrder {
 /// for the process, from the first call of this function on.
 pub fn calls_of_jobs() {
     around_waits(|wait| waiting(wait));
+    call_source(|object, operation| {
+        let OutgoingCall { system, source, number, period } = begin_call(|system, method| {
+            let key = object.iiop().flatten().next().map(|profile| profile.key);
+            let called = system.objects.iter().find(|one| Some(one.name.as_bytes()) == key);
+            called.is_some_and(|one| one.serving(operation).contains(&method))
+        })?;
+        Some(OperationCall { system, source: source.0, number, period: period.as_nanos() })
+    });
     timing_source(|| {
         let job = job_timing()?;
         let at = |instant: Instant| instant.as_nanos().saturating_add_signed(job.clock.origin());

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agreement;
+mod callers;
 mod ceilings;
 mod contact;
 mod control;

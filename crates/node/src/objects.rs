@@ -163,7 +163,10 @@ impl Objects {
 }
 
 fn objects_on(system: &System, processor: ProcessorId) -> impl Iterator<Item = &ServedObject> {
-    system.objects.iter().filter(move |object| system.operation(object.operation).on == processor)
+    system
+        .objects
+        .iter()
+        .filter(move |object| object.operations.first().is_some_and(|id| system.operation(*id).on == processor))
 }
 
 impl InstalledObjects {

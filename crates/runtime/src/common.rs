@@ -140,8 +140,8 @@ fn find(system: &System, name: &str) -> Option<OperationId> {
     system.operation_ids().find(|id| system.operation(*id).name == name)
 }
 
-/// The part of an operation that ends it.
-fn last_part(system: &System, id: OperationId) -> OperationId {
+/// The part of an operation that ends it: the file's `calls` divides callers.
+pub fn last_part(system: &System, id: OperationId) -> OperationId {
     let whole = system.operation(id).name.strip_suffix(":call");
     whole.and_then(|name| find(system, name)).unwrap_or(id)
 }
@@ -151,8 +151,8 @@ pub(crate) fn first_part(system: &System, id: OperationId) -> OperationId {
     find(system, &format!("{}:call", system.operation(id).name)).unwrap_or(id)
 }
 
-/// A hash (FNV-1a) of the operations' names, in order.
-fn fingerprint(system: &System) -> u64 {
+/// A hash (FNV-1a) of the operations' names, in order: in systems with the same, ids mean the same operations.
+pub fn fingerprint(system: &System) -> u64 {
     let octets = system.operations.iter().flat_map(|operation| operation.name.bytes().chain([0]));
     octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -124,6 +124,7 @@ mod watchdog;
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, CostFigures};
 pub use claim::OccupiedCpu;
+pub use common::{fingerprint, last_part};
 pub use context::{JobContext, JobTiming, OutgoingCall, begin_call, job_timing, waiting};
 pub use cpu_watch::ThreadNames;
 pub use ended::{EndedBy, Finished, LostRecords, RunNote};

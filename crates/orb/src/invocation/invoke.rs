@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use hyoshi_model::Span;
 use hyoshi_wire::giop::{
-    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, CONTEXT_RT_SCHEDULING, Kept, Message, Reply, ReplyStatus, RequestHeader,
-    Response, ServiceContext, Target,
+    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, CONTEXT_HYOSHI_CALL, CONTEXT_RT_SCHEDULING, Kept, Message, Reply,
+    ReplyStatus, RequestHeader, Response, ServiceContext, Target,
 };
 use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::tagged::encapsulation;
@@ -23,12 +23,12 @@ use crate::client::{Line, Opening, Over, Patience, wait_for};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
-use crate::rt::TimingContext;
+use crate::rt::{self, OperationCall, TimingContext};
 use crate::shared::{Shared, use_orb};
 use crate::{current, minor, waits};
 
 /// The most contexts that the ORB adds to a request.
-const MOST_CONTEXTS: usize = 3;
+const MOST_CONTEXTS: usize = 4;
 
 /// A request to send.
 pub(crate) struct Invocation<'r> {
@@ -59,7 +59,9 @@ pub(crate) fn invoke(
     current::let_others_read();
     // While it waits, the thread has no timing: its job has released the lane.
     let timing = TimingContext::of_call(orb.kokyu_timing).map_err(|error| CallFailure::Encode(error).exception())?;
-    let call = CallInProgress { orb, timeouts, request, timing, until: timeouts.round_trip.map(after_now) };
+    let expected = request.response == Response::Target;
+    let part = if expected { rt::operation_call(object.ior(), request.operation) } else { None };
+    let call = CallInProgress { orb, timeouts, request, timing, part, until: timeouts.round_trip.map(after_now) };
     match request.response.expected() {
         true => waits::wait(|| call.follow(object, accept)),
         false => call.follow(object, accept),
@@ -72,6 +74,8 @@ struct CallInProgress<'a> {
     timeouts: &'a Timeouts,
     request: &'a Invocation<'a>,
     timing: Option<TimingContext>,
+    /// The call of an operation of a file.
+    part: Option<[u8; OperationCall::LEN]>,
     until: Option<Instant>,
 }
 
@@ -123,8 +127,8 @@ impl CallInProgress<'_> {
                 return Err(CallFailure::Raised(exception));
             }
         }
-        let content = self
-            .send(&RequestMessage { route, request: self.request, timing: self.timing.as_ref(), out: &out }, accept);
+        let (request, timing, part) = (self.request, self.timing.as_ref(), self.part.as_ref().map(|part| &part[..]));
+        let content = self.send(&RequestMessage { route, request, timing, part, out: &out }, accept);
         if let Err(failure) = &content {
             all.iter().rev().for_each(|interceptor| interceptor.failed(&out, &failure.exception()));
         }
@@ -240,6 +244,7 @@ pub(super) struct RequestMessage<'a> {
     pub(super) route: &'a Route,
     pub(super) request: &'a Invocation<'a>,
     pub(super) timing: Option<&'a TimingContext>,
+    pub(super) part: Option<&'a [u8]>,
     pub(super) out: &'a Outgoing<'a>,
 }
 
@@ -254,7 +259,7 @@ impl RequestMessage<'_> {
 
     #[inline]
     fn write(&self, id: u32, opening: Opening<'_>, to: &mut Encoder) -> Result<(), EncodeError> {
-        let &RequestMessage { route, request, timing, out } = self;
+        let &RequestMessage { route, request, timing, part, out } = self;
         to.speak(route.version, route.chars);
         let mut contexts = [ServiceContext { tag: 0, data: &[] }; MOST_CONTEXTS];
         let mut count = 0;
@@ -272,6 +277,9 @@ impl RequestMessage<'_> {
         }
         if let Some(timing) = timing {
             add(CONTEXT_RT_SCHEDULING, timing.data());
+        }
+        if let Some(part) = part {
+            add(CONTEXT_HYOSHI_CALL, part);
         }
         let mut header = RequestHeader {
             id,

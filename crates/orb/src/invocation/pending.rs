@@ -97,7 +97,7 @@ impl<R, E: Raises> Pending<R, E> {
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
         let timing =
             TimingContext::of_call(orb.kokyu_timing).map_err(|error| CallFailure::Encode(error).exception())?;
-        let message = RequestMessage { route, request: &request, timing: timing.as_ref(), out: &out };
+        let message = RequestMessage { route, request: &request, timing: timing.as_ref(), part: None, out: &out };
         let mut repeats = 0;
         let (id, reply) = loop {
             match mux.request(end, |id, opening, to| message.put(id, opening, to)) {

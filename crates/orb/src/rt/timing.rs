@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use hyoshi_model::Span;
 use hyoshi_os::clock::{monotonic, unix};
-use hyoshi_wire::giop::{CONTEXT_RT_SCHEDULING, SchedulingContext, ServiceContexts};
+use hyoshi_wire::giop::{CONTEXT_RT_SCHEDULING, OperationCall, SchedulingContext, ServiceContexts};
 pub use hyoshi_wire::giop::{KokyuTiming, RequestTiming};
+use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{DecodeError, EncodeError};
 
 /// The timing of a thread's calls ([`with_timing`]).
@@ -43,6 +44,10 @@ thread_local! {
 }
 
 static SOURCE: OnceLock<fn() -> Option<RequestTiming>> = OnceLock::new();
+static CALLS: OnceLock<CallSource> = OnceLock::new();
+
+/// Whether a request to an object is the call of an operation of a file: the object, and the operation's name in IDL.
+type CallSource = fn(&Ior, &str) -> Option<OperationCall>;
 
 /// Restores the thread's timing when it is dropped.
 pub(crate) struct Restore(ThreadTiming);
@@ -98,6 +103,18 @@ pub fn timing() -> Option<RequestTiming> {
 /// Only the first setting of a process counts.
 pub fn timing_source(source: fn() -> Option<RequestTiming>) {
     let _ = SOURCE.set(source);
+}
+
+/// Each later two-way call of this process is shown to `source` on its thread, before it waits; its result travels with
+/// the request. Only the first setting of a process counts.
+pub fn call_source(source: fn(&Ior, &str) -> Option<OperationCall>) {
+    let _ = CALLS.set(source);
+}
+
+/// The call of an operation of a file that a request carries.
+#[inline]
+pub(crate) fn operation_call(object: &Ior, operation: &str) -> Option<[u8; OperationCall::LEN]> {
+    CALLS.get().and_then(|source| source(object, operation)).map(|call| call.octets())
 }
 
 /// The timing that a request carries, at the time when it is read. `None` without a known one.

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use hyoshi_os::{Credentials, PiMutex};
-use hyoshi_wire::giop::{self, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts};
+use hyoshi_wire::giop::{
+    self, CONTEXT_HYOSHI_CALL, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts,
+};
 use hyoshi_wire::{ByteOrder, DecodeError, Encoder, SystemException, SystemKind};
 
 use super::Lane;
@@ -24,7 +26,7 @@ use super::connection::Connection;
 use super::serve;
 use crate::current::{self, Serving};
 use crate::minor;
-use crate::rt::{self, RequestTiming};
+use crate::rt::{self, OperationCall, RequestTiming};
 use crate::shared::Shared;
 
 /// Messages larger than this do not stay allocated.
@@ -298,6 +300,11 @@ impl OrderedRequest {
     /// If the context is damaged.
     pub fn timing(&self) -> Result<Option<RequestTiming>, DecodeError> {
         self.decoded().map_or(Ok(None), |request| rt::carried(&request.contexts))
+    }
+
+    /// The call of an operation of a file that it carries; `None` also if that is damaged.
+    pub fn operation_call(&self) -> Option<OperationCall> {
+        OperationCall::read(self.decoded()?.contexts.get(CONTEXT_HYOSHI_CALL)?).ok()?
     }
 
     /// Its client's user and process, as the kernel reports them for a Unix socket.

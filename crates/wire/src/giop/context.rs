@@ -18,6 +18,9 @@ pub const CONTEXT_EXCEPTION_DETAIL: u32 = 14;
 /// The scheduler's data (Real-time CORBA 1.2, distributable threads).
 pub const CONTEXT_RT_SCHEDULING: u32 = 30;
 
+/// [`OperationCall`](super::OperationCall): the call of an operation of the file (`HYO\x01`, not registered with OMG).
+pub const CONTEXT_HYOSHI_CALL: u32 = 0x4859_4f01;
+
 /// A known context, decoded.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

@@ -45,8 +45,8 @@ mod timing;
 pub use begun::Begun;
 pub use codeset::{CodeSet, CodeSets, Offer, Transmission};
 pub use context::{
-    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, CONTEXT_EXCEPTION_DETAIL, CONTEXT_RT_PRIORITY, CONTEXT_RT_SCHEDULING,
-    Context, ListenPoint,
+    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, CONTEXT_EXCEPTION_DETAIL, CONTEXT_HYOSHI_CALL, CONTEXT_RT_PRIORITY,
+    CONTEXT_RT_SCHEDULING, Context, ListenPoint,
 };
 pub use fault::{Answer, Fault, close_connection, message_error};
 pub use header::{Header, MessageKind};
@@ -57,6 +57,6 @@ pub use reply::{Reply, ReplyHeader, ReplyStatus};
 pub use request::{Request, RequestHeader, Response, cancel_request};
 pub use split::{MessageFragment, split};
 pub use target::{Addressing, Target};
-pub use timing::{KokyuTiming, RequestTiming, SchedulingContext};
+pub use timing::{KokyuTiming, OperationCall, RequestTiming, SchedulingContext};
 
 pub use crate::tagged::{Tagged as ServiceContext, TaggedList as ServiceContexts};

@@ -35,6 +35,52 @@ pub struct RequestTiming {
     pub critical: bool,
 }
 
+/// A call between operations of a system: the request that carries it stands for the completion of the caller's part
+/// before the call ([`CONTEXT_HYOSHI_CALL`](super::CONTEXT_HYOSHI_CALL)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationCall {
+    /// A hash of the system's operations.
+    pub system: u64,
+    /// The caller's part before the call, by its position in the file.
+    pub source: u32,
+    /// The number of its job.
+    pub number: u64,
+    /// The present period of its root, in ns.
+    pub period: u64,
+}
+
+impl OperationCall {
+    /// The length of [`OperationCall::octets`].
+    pub const LEN: usize = 32;
+
+    /// The data of a service context, in this machine's byte order.
+    pub fn octets(&self) -> [u8; OperationCall::LEN] {
+        let mut octets = [0; OperationCall::LEN];
+        octets[..4].copy_from_slice(&[ByteOrder::NATIVE.flag(), MAGIC[0], MAGIC[1], VERSION]);
+        octets[4..8].copy_from_slice(&self.source.to_ne_bytes());
+        for (place, number) in octets[8..].chunks_exact_mut(8).zip([self.system, self.number, self.period]) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        octets
+    }
+
+    /// Reads one; `None` of another version.
+    ///
+    /// # Errors
+    ///
+    /// For damaged octets.
+    pub fn read(data: &[u8]) -> Result<Option<OperationCall>, DecodeError> {
+        let mut from = Decoder::encapsulated(data)?;
+        let [first, second, version] = *from.raw(3)? else { return Ok(None) };
+        if [first, second] != MAGIC || version != VERSION {
+            return Ok(None);
+        }
+        let source = u32::decode(&mut from)?;
+        let mut number = || u64::decode(&mut from);
+        Ok(Some(OperationCall { system: number()?, source, number: number()?, period: number()? }))
+    }
+}
+
 /// The timing of a request as TAO's Kokyu schedulers send it (`Kokyu::Svc_Ctxt_DSRT_QoS`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KokyuTiming {
@@ -252,6 +298,22 @@ mod tests {
         for end in 8..data.len() {
             assert!(SchedulingContext::read(&data[..end]).is_err(), "cut after {end} octets");
         }
+    }
+
+    #[test]
+    fn a_call_is_read_back_and_a_damaged_one_is_an_error() {
+        let call = OperationCall { system: 0x0102_0304_0506_0708, source: 9, number: 1 << 40, period: 50_000_000 };
+        assert_eq!(OperationCall::read(&call.octets()), Ok(Some(call)));
+        let big: Vec<u8> = [&[0, b'H', b'y', 1, 0, 0, 0, 9][..], &0x0102_0304_0506_0708u64.to_be_bytes()]
+            .into_iter()
+            .chain([&(1u64 << 40).to_be_bytes()[..], &50_000_000u64.to_be_bytes()])
+            .collect::<Vec<_>>()
+            .concat();
+        assert_eq!(OperationCall::read(&big), Ok(Some(call)));
+        assert!(OperationCall::read(&big[..20]).is_err() && OperationCall::read(&[]).is_err());
+        let mut later = call.octets();
+        later[3] = 2;
+        assert_eq!(OperationCall::read(&later), Ok(None));
     }
 
     proptest! {
