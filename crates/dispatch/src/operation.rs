@@ -123,6 +123,9 @@ impl OperationState {
         });
         let predecessors = operation.trigger.predecessors();
         let payloads = predecessors.iter().any(|from| system.operation(*from).payload > 0);
+        // A request to an object may release a method's instance, and its reply the caller's rest.
+        let is_instance = |id: OperationId| system.operation(id).name.contains('@');
+        let answers = !system.objects.is_empty() && predecessors.iter().copied().chain([id]).any(is_instance);
         let place = |plan: &ProcessorPlan| {
             plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
         };
@@ -163,7 +166,7 @@ impl OperationState {
             unfinished: 0,
             successors: successors.collect(),
             // A request has one.
-            tickets: (payloads || predecessors.is_empty() && !periodic)
+            tickets: (payloads || answers || predecessors.is_empty() && !periodic)
                 .then(|| Tickets::new(operation.queue.most_jobs(), predecessors.len().max(1))),
         };
         new.enter(system.setting(0, id));
