@@ -358,8 +358,8 @@ impl WindowPlacement {
         (0..self.cpus.len()).for_each(|cpu| self.slice(cpu));
     }
 
-    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`WindowPlacement::RUN`] back
-    /// to back. If there are none, it uses the slices with the shortest run. All windows keep their deadlines.
+    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`WindowPlacement::RUN`]
+    /// back to back. If there are none, it uses the slices with the shortest run. All windows keep their deadlines.
     fn slice(&mut self, cpu: usize) {
         let (place, windows) = &self.cpus[cpu];
         let mut best = whole(windows);

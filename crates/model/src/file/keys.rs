@@ -100,7 +100,8 @@ pub enum Kind {
     Table(&'static str),
     /// A table of names of the section and times.
     TimeOf(&'static str),
-    /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of that key.
+    /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of
+    /// that key.
     Settings,
     /// Not supported yet: the remedy until then.
     Later(&'static str),
