@@ -323,8 +323,8 @@ impl WindowPlacement {
         Some(if window.slices > 1 { before + slice } else { slice })
     }
 
-    /// How long the windows of a CPU can run back to back at most: the longest busy period of deferrable servers, each
-    /// of which may keep its budget until its period ends and then have the next at once. `None`: no bound below a
+    /// How long the windows of a CPU can run back to back at most: the longest busy period of deferrable servers.
+    /// Each server may keep its budget until its period ends and then have the next at once. `None`: no bound below a
     /// second.
     pub fn longest_run(&self, number: u32) -> Option<Span> {
         let (_, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
