@@ -1,6 +1,6 @@
 //! The CPU broker: reserves CPU time for unmodified programs, by measured use and importance. It follows *Dynamic CPU
-//! Management for Real-Time, Middleware-Based Systems* (Eide, Stack, Regehr, Lepreau; Utah UUCS-04-004, 2004): advocates
-//! request, a policy grants, a scheduler proxy reserves. `docs/broker.md` is the tour.
+//! Management for Real-Time, Middleware-Based Systems* (Eide, Stack, Regehr, Lepreau; Utah UUCS-04-004, 2004):
+//! advocates request, a policy grants, a scheduler proxy reserves. `docs/broker.md` is the tour.
 //!
 //! `hyoshi-control` decides, `hyoshi-os` has the kernel's mechanisms. This crate connects them: objects on the ORB
 //! ([`BrokerService`], [`idl`]), rights ([`access`]), an audit log ([`audit`]), and the client ([`client`]).

@@ -53,7 +53,7 @@ impl Quota {
         Quota::micros(u64::try_from(part).unwrap_or(whole).max(LEAST_BUDGET), whole)
     }
 
-    /// Room for a window's budgets and its overshoot, wherever the group's period begins.
+    /// Room for a window's budgets and its overshoot, at any phase of the group's period.
     pub fn for_window(reservation: Reservation) -> Quota {
         /// Over this many periods the one that the group's own period cuts in two hardly counts.
         const PERIODS: u64 = 64;

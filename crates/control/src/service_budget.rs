@@ -1,10 +1,10 @@
 //! The broker's own CPU time as a budget: the cost of serving each task, and which tasks fit.
 //!
 //! A task costs the broker a fixed part in each of its periods (a check of its window, a report) and a part for each
-//! thread (raised and lowered once). [`ServiceBudget`] adds these costs up by user and divides the budget by max-min fairness
-//! (Bertsekas and Gallager, *Data Networks*, section 6.5.2), weighted by the users' shares: a user who needs less than
-//! the equal part leaves the rest to the others. Of each user's tasks, those that joined first are served as long as
-//! they fit the user's part.
+//! thread (raised and lowered once). [`ServiceBudget`] adds these costs up by user and divides the budget by max-min
+//! fairness (Bertsekas and Gallager, *Data Networks*, section 6.5.2), weighted by the users' shares: a user who needs
+//! less than the equal part leaves the rest to the others. Of each user's tasks, those that joined first are served as
+//! long as they fit the user's part.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -38,8 +38,8 @@ pub struct Effects {
     pub overrun: OverrunAction,
     /// After `Acquire` and `Release`: the level at which the job runs from now on.
     pub level: u8,
-    /// After `Signal`: it was dropped, because no operation of this processor matches it. After `Invoke`: the request was
-    /// refused, because its operation is off or busy, or its queue is full.
+    /// After `Signal`: it was dropped, because no operation of this processor matches it. After `Invoke`: the request
+    /// was refused, because its operation is off or busy, or its queue is full.
     pub lost: bool,
     /// Started jobs that were cancelled from outside: complete each as soon as it can be stopped. They accumulate until
     /// the caller takes them.

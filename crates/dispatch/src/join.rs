@@ -33,8 +33,8 @@ pub struct JoinState {
 }
 
 impl JoinState {
-    /// A join of `predecessors`, each of which may be ahead of the others by `limit` completions; beyond that its
-    /// oldest is dropped.
+    /// A join of `predecessors`. Each may be ahead of the others by `limit` completions; beyond that its oldest is
+    /// dropped.
     pub fn new(predecessors: usize, by_number: bool, limit: usize) -> Self {
         let limit = limit.max(1);
         let waiting = (0..predecessors).map(|_| VecDeque::with_capacity(limit + 1)).collect();

@@ -149,7 +149,7 @@ fn a_refusal_names_the_reservations_before_it() {
     place.write("system.toml", file(&text));
     let text = place.hyoshi("check system.toml").exits(1);
     assert!(
-        text.out.contains("Does not hold: reservation low: may request 8ms of 20ms, of which 3ms fits"),
+        text.out.contains("Does not hold: reservation low: may request 8ms of 20ms; only 3ms fits"),
         "{}",
         text.out
     );

@@ -11,8 +11,8 @@ pub const EPOCHS: usize = u16::MAX as usize;
 /// The most operations that trigger one operation: completions number them in 16 bits.
 pub const PREDECESSORS: usize = u16::MAX as usize;
 
-/// A whole system: the meaning of one `system.toml`. Immutable; it dereferences to [`Contents`]. [`System::with`] makes a new
-/// one.
+/// A whole system: the meaning of one `system.toml`. Immutable; it dereferences to [`Contents`]. [`System::with`] makes
+/// a new one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
     contents: Contents,

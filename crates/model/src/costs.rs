@@ -12,7 +12,7 @@ pub const WATCHDOG_PERIOD: Span = Span::from_millis(50);
 ///
 /// ```text
 ///   timer expires                      a lane gets the CPU
-///   ├─ timer ─┬─ enqueue × jobs due ─┬─ switch ─┬─ dequeue ─┬─ cancel ─┬─ the body ─┬─ enqueue × successors ─┬─ switch back
+///   ├─ timer ─┬─ enqueue × jobs due ─┬─ switch ─┬─ dequeue ─┬─ cancel ─┬─ the body ─┬─ enqueue × successors ─┬─ switch
 ///   └──── above every lane ──────────┘          └────────── at the lane's priority ─────────────────────────┘
 /// ```
 ///

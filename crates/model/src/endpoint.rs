@@ -7,7 +7,7 @@ use core::str::FromStr;
 
 /// The most endpoints of a host.
 pub const ENDPOINTS: usize = 8;
-/// The most bytes of a Unix socket's path: Linux has room for 108, the last of which is zero (unix(7)).
+/// The most bytes of a Unix socket's path: Linux has room for 108, and the last one is zero (unix(7)).
 pub const UNIX_PATH: usize = 107;
 /// The most characters of a host name (RFC 1035, section 2.3.4, without the root's dot).
 const HOST_NAME: usize = 253;

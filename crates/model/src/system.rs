@@ -12,7 +12,8 @@ use crate::object::ServedObject;
 use crate::program::{Brokered, Program};
 use crate::time::{Instant, Span};
 
-/// The fields of a [`System`](crate::System). Methods may panic if a rule of [`System::new`](crate::System::new) is broken.
+/// The fields of a [`System`](crate::System). Methods may panic if a rule of [`System::new`](crate::System::new) is
+/// broken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
     /// The file's `name`.

@@ -7,7 +7,7 @@ use core::fmt::Write;
 /// and terminal escapes among them, C0 and C1), and Unicode's invisible and direction-changing format characters
 /// (Unicode Standard, section 23.2; "Trojan Source", CVE-2021-42574). A newline becomes `\n`, an escape `\u{1b}`.
 ///
-/// Use it wherever names of processes, tasks, threads and hosts are printed. Ordinary text stays unchanged.
+/// Use it to print names of processes, tasks, threads and hosts. Ordinary text stays unchanged.
 ///
 /// ```
 /// assert_eq!(hyoshi_model::printable("top\x1b[2J\nroot"), r"top\u{1b}[2J\nroot");

@@ -120,8 +120,8 @@ impl Naming {
         Ok(Naming { context: orb.resolve_unchecked::<dyn NamingContext>(address)? })
     }
 
-    /// The ORB's initial reference `NameService` ([`OrbBuilder::initial`](hyoshi_orb::OrbBuilder::initial)); INV_OBJREF if it
-    /// has none.
+    /// The ORB's initial reference `NameService` ([`OrbBuilder::initial`](hyoshi_orb::OrbBuilder::initial)); INV_OBJREF
+    /// if it has none.
     pub fn initial(orb: &Orb) -> Result<Naming, SystemException> {
         Naming::at(orb, "corbaloc:rir:/NameService")
     }

@@ -555,8 +555,8 @@ mod tests {
         // Each flushes to the disk a dozen times.
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever is bound and unbound, and wherever the log is cut: what comes back is the tree after some of
-        /// the changes, in their order, and all those before the cut.
+        /// For all changes and all places to cut the log: what comes back is the tree after some of the changes, in
+        /// their order, and all those before the cut.
         #[test]
         fn a_log_cut_anywhere_restores_the_tree_of_that_time(
             steps in vec((0_u8..5, 0_u64..4, "[a-cé]{0,2}"), 0..20),

@@ -66,8 +66,8 @@ pub enum WaitState {
     Exhausted,
 }
 
-/// The next step of the node of host `own`, of `hosts`, if it sees these other hosts. `arriving`: a further host has introduced
-/// itself, and its node is not reached yet. Without it there would be two runs.
+/// The next step of the node of host `own`, of `hosts`, if it sees these other hosts. `arriving`: a further host has
+/// introduced itself, and its node is not reached yet. Without it there would be two runs.
 pub fn step(own: HostId, hosts: usize, patience: WaitState, arriving: bool, others: &[Present]) -> AgreementStep {
     let running = others.iter().filter_map(|other| match other.progress {
         NodeProgress::Running(run) => Some((other, run)),

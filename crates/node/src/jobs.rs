@@ -9,7 +9,8 @@
 //! The timing of the caller ([`hyoshi_orb::rt`]) becomes the job's: its deadline, importance and criticality, as far as
 //! they are not more urgent than those of the operation in the file. The proof of all other jobs relies on the file.
 //!
-//! Requests that arrive after the run get TRANSIENT, too, with the minor code `RUN_OVER`, as long as [`ServedLane`] exists.
+//! Requests that arrive after the run get TRANSIENT, too, with the minor code `RUN_OVER`, as long as [`ServedLane`]
+//! exists.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -277,12 +278,13 @@ impl JobOrder {
     }
 
     /// Threads of the node's lanes read the requests of this lane of an ORB from now on, until the run ends; then an
-    /// ordinary thread answers further ones, until [`ServedLane`] is dropped. Requests to objects that are not bound to the
-    /// order run on the thread that reads: they must not wait.
+    /// ordinary thread answers further ones, until [`ServedLane`] is dropped. Requests to objects that are not bound to
+    /// the order run on the thread that reads: they must not wait.
     ///
     /// # Errors
     ///
-    /// If the node does not run the processor, it has no called operation, or the kernel refuses a descriptor or a thread.
+    /// If the node does not run the processor, it has no called operation, or the kernel refuses a descriptor or a
+    /// thread.
     pub fn serve(&self, node: &mut Prepared, lane: OwnedLane) -> io::Result<ServedLane> {
         let (wake, dropped) = (Alarms::new()?, Arc::new(AtomicBool::new(false)));
         let reader = LaneReader { lane: lane.clone(), shared: self.0.clone() };

@@ -119,8 +119,8 @@ pub struct WholeSystem {
 }
 
 impl WholeSystem {
-    /// Serves it at `socket`. Operators see a run that gathers hosts until [`begin`](Self::begin). Their `stop` requests
-    /// `interrupt`.
+    /// Serves it at `socket`. Operators see a run that gathers hosts until [`begin`](Self::begin). Their `stop`
+    /// requests `interrupt`.
     ///
     /// # Errors
     ///

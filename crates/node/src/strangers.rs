@@ -1,4 +1,5 @@
-//! The pace of clients that are not peers: calls without a session, refused introductions, operators without permission.
+//! The pace of clients that are not peers: calls without a session, refused introductions, operators without
+//! permission.
 //!
 //! Each connection has a thread of its own, above the lanes. A pause before the answer therefore bounds the work of one
 //! connection; beyond a common rate, pauses are longer, so that the work of all of them together is bounded, too.

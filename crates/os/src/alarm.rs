@@ -95,8 +95,8 @@ impl Alarms {
     ///
     /// # Errors
     ///
-    /// The kernel's: EACCES or EPERM by `kernel.perf_event_paranoid` above 1 without CAP_PERFMON, ESRCH for a thread that has ended, EMFILE,
-    /// ENOMEM for too much locked memory.
+    /// The kernel's: EACCES or EPERM by `kernel.perf_event_paranoid` above 1 without CAP_PERFMON, ESRCH for a thread
+    /// that has ended, EMFILE, ENOMEM for too much locked memory.
     pub fn of(&self, tid: u32, key: u64) -> io::Result<Alarm> {
         let tid = i32::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
         let mut builder = Builder::new(Software::TASK_CLOCK);

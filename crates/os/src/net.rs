@@ -253,8 +253,8 @@ impl SocketStream {
 /// Values of a socket's option (getsockopt(2)).
 fn socket_option<T: Copy>(socket: &OwnedFd, option: libc::c_int, into: &mut [T]) -> io::Result<usize> {
     let mut size = size_of_val(into) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `size` octets, those of `into`; both kinds of option that are asked for, ucred and
-    // gid_t, consist of integers, for which all octets are good.
+    // SAFETY: the kernel writes at most `size` octets, those of `into`; both kinds of option that are asked for, ucred
+    // and gid_t, consist of integers, for which all octets are good.
     let done =
         unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, into.as_mut_ptr().cast(), &mut size) };
     if done == 0 { Ok(size as usize / size_of::<T>()) } else { Err(io::Error::last_os_error()) }

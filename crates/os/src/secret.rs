@@ -15,7 +15,8 @@ pub struct Secret<T> {
     octets: usize,
 }
 
-// SAFETY: it owns the value, as a box does: it may go to another thread if the value may, and be shared if the value may.
+// SAFETY: it owns the value, as a box does: it may go to another thread if the value may, and be shared if the value
+// may.
 unsafe impl<T: Send> Send for Secret<T> {}
 // SAFETY: see above; only shared references to the value are given out.
 unsafe impl<T: Sync> Sync for Secret<T> {}

@@ -129,7 +129,7 @@ impl fmt::Debug for CpuSwitches {
     }
 }
 
-/// A thread's own switches, wherever it runs: as far as `kernel.perf_event_paranoid` allows a user for their own
+/// A thread's own switches on all CPUs: as far as `kernel.perf_event_paranoid` allows a user for their own
 /// processes (2 and below), or with CAP_PERFMON.
 pub(crate) struct ThreadSwitches(Sampler);
 

@@ -7,7 +7,7 @@
 //! | on the path | accepted if |
 //! |---|---|
 //! | a directory | root or this user owns it, and no other user may write to it |
-//! | the same, with the sticky bit | also if other users may write to it, as to `/tmp`: they cannot replace entries of other users |
+//! | the same, with the sticky bit | also if others may write, as to `/tmp`: they replace only their own entries |
 //! | the same, of a system group | also if that group may write to it, as `syslog` may to `/var/log` on Ubuntu |
 //! | a link | root or this user owns it; it is followed by the same rules |
 //!

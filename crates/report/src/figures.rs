@@ -57,8 +57,8 @@ impl Unit {
         Unit { nanos: 1, name: "ns" },
     ];
 
-    /// One unit for several times: the largest in which the shortest is at least a tenth, or a larger one if the longest
-    /// would have five digits.
+    /// One unit for several times: the largest in which the shortest is at least a tenth, or a larger one if the
+    /// longest would have five digits.
     pub fn of(times: impl IntoIterator<Item = u64>) -> Unit {
         let times = times.into_iter().filter(|nanos| *nanos > 0);
         let (shortest, longest) = times.fold((u64::MAX, 0), |(least, most), one| (least.min(one), most.max(one)));

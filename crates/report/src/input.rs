@@ -77,7 +77,8 @@ pub struct ReportNote {
 }
 
 impl ReportNote {
-    /// Notes, the most important first. What the machine does for every run is last: a verdict can refer to another one.
+    /// Notes, the most important first. What the machine does for every run is last: a verdict can refer to another
+    /// one.
     pub(crate) fn sorted(notes: &[ReportNote]) -> Vec<&ReportNote> {
         let mut sorted: Vec<&ReportNote> = notes.iter().collect();
         let is_usual = |topic: &str| ["costs", "idle states", "switches"].contains(&topic);

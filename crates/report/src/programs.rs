@@ -62,7 +62,7 @@ pub struct ProgramStretch {
 }
 
 impl ProgramSummary {
-    /// One of which nothing has been seen yet.
+    /// A program without observations.
     pub fn of(system: &System, id: ProgramId) -> ProgramSummary {
         let program = system.program(id);
         ProgramSummary {

@@ -1,5 +1,5 @@
-//! Repeats the experiments of the papers behind Hyoshi, and rates each numbered claim: reproduced, in part, or not, with
-//! figures and a reason.
+//! Repeats the experiments of the papers behind Hyoshi, and rates each numbered claim: reproduced, in part, or not,
+//! with figures and a reason.
 //!
 //! Each paper has a module: the experiment as data, its measurements, a pure function from figures to a rating of each
 //! claim, and the display beside the paper's results.

@@ -248,8 +248,8 @@ pub(crate) fn settled(now: Instant) -> Instant {
     now.saturating_sub(HOLD)
 }
 
-/// Delivers a dispatcher's events until `events_until` and the observations until `settled`, in the order of time. Returns the
-/// number of events and of dropped switches.
+/// Delivers a dispatcher's events until `events_until` and the observations until `settled`, in the order of time.
+/// Returns the number of events and of dropped switches.
 pub(crate) fn merge(
     drain: &mut RingDrain,
     pending: &mut PendingCpuEvents,
@@ -377,8 +377,8 @@ mod tests {
         assert_eq!((times, pending.seen.len()), (vec![5, 7], 1));
     }
 
-    /// The order of delivery of two polls. A dispatcher's events are at the instants `events_at`, the last one after the
-    /// first poll; switches happen between them.
+    /// The order of delivery of two polls. A dispatcher's events are at the instants `events_at`, the last one after
+    /// the first poll; switches happen between them.
     fn delivered(switches: std::ops::Range<u64>, events_at: [u64; 3], until: u64) -> (Vec<u64>, u64) {
         let (mut probe, mut drain) = hyoshi_trace::ring::ring(16);
         let mut record = |at| probe.event(Instant::from_nanos(at), TraceEvent::Input(hyoshi_trace::Input::Tick));

@@ -80,7 +80,7 @@
 //! | full | a thread for each operation; the thread that makes a better job first lowers the other one's thread |
 //! | a body that waits ([`JobContext::blocking`]) | releases its lane's run token, and continues as a new segment |
 //! | a job while an earlier job still runs the same body | waits without a thread until that job ends |
-//! | `on_overrun = "demote"` | built-in work continues in a thread below the lanes; a body keeps its thread there, and its lane has a spare one |
+//! | `on_overrun = "demote"` | built-in work continues below the lanes; a body keeps its thread; its lane has a spare |
 //! | `on_overrun = "stop"` | built-in work ends; a body is demoted and asked to return, and its lane continues |
 //! | the cap | gated lanes run at normal priority until the next window |
 //! | a body that never returns | the watchdog ends the run with the operation's name and abandons the thread |

@@ -68,7 +68,8 @@ pub trait RequestReader: Send {
 
 /// Rejects requests that no job serves.
 pub trait Refuse: Send + Sync + fmt::Debug {
-    /// The operation is off or busy, its queue is full, its job was cancelled, or the run is over. Called outside all locks.
+    /// The operation is off or busy, its queue is full, its job was cancelled, or the run is over. Called outside all
+    /// locks.
     fn refuse(&self, call: u32);
 
     /// The run is over: the lanes read no further requests. The reader's source may be read elsewhere from now on.

@@ -389,7 +389,8 @@ impl ProcessorThreads {
         watchdog.into_iter().for_each(|tid| pending.add_own_thread(tid, CpuUser::Watchdog));
     }
 
-    /// Delivers the dispatcher's events until `events_until` and the observations until `settled`, in the order of time.
+    /// Delivers the dispatcher's events until `events_until` and the observations until `settled`, in the order of
+    /// time.
     fn drain(
         &mut self,
         events_until: Instant,

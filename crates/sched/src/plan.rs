@@ -37,7 +37,8 @@ pub struct ProcessorPlan {
     /// The most urgent level among the users of each resource on this processor, if it has any; level 0 for a resource
     /// that other processors also use, so its holder is not delayed. The same under both strategies, if there are two.
     pub ceilings: Vec<Option<u8>>,
-    /// For each of `operations`, a bit mask of the levels that its jobs can have: by epochs, adapted rates and requests.
+    /// For each of `operations`, a bit mask of the levels that its jobs can have: by epochs, adapted rates and
+    /// requests.
     pub reach: Vec<u64>,
     /// How many levels of the strategy were merged to fit.
     pub merged: usize,

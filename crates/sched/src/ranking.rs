@@ -1,4 +1,5 @@
-//! Maps urgencies to levels. Levels are numbered once for all epochs, and again, without allocating, when a rate is adapted.
+//! Maps urgencies to levels. Levels are numbered once for all epochs, and again, without allocating, when a rate is
+//! adapted.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},

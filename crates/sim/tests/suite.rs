@@ -6,6 +6,7 @@ mod blame;
 mod bounds;
 mod calls;
 mod chains;
+mod comparison;
 mod costs;
 mod counterexamples;
 mod flight_program;

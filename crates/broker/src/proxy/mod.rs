@@ -2,7 +2,7 @@
 //!
 //! | proxy | what it does | when |
 //! |---|---|---|
-//! | [`window`] | raises the threads in each period until the budget is consumed | the default: a whole process, soft, early |
+//! | [`window`] | raises threads in each period until the budget is used | the default: a whole process, soft, early |
 //! | [`deadline`] | SCHED_DEADLINE for each thread | on request: few fixed threads, hard |
 //! | [`grouped`] | windows with a control group's weight as floor, or quota as hard cap | on request |
 //! | [`weights`] | a control group's weight | without the privilege for the others |

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! hyoshi-touched 2 BOOT-ID                             a file of another boot is obsolete
-//! SUM thread PID START TID START CLASS RESET CPUS CPU  a thread before its first change, and the CPU of its window, or -
+//! SUM thread PID START TID START CLASS RESET CPUS CPU  a thread before its first change; the CPU of its window, or -
 //! SUM moved PID START FROM                             the previous control group of a process
 //! SUM group PATH<tab>HOME                              a new control group, and where its remaining processes move to
 //! SUM done TID START                                   restored, or ended

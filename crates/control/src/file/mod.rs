@@ -19,7 +19,7 @@ use crate::window::placement::{Cpu, CpuPromise, WindowPlacement};
 pub use admit::{AdmissionVerdict, Admitted, HostAdmission, admit};
 pub use promises::{cpus, promises, promises_of_run};
 
-/// External advocates, which only a running broker can use: each with its parameters, the first of which is required.
+/// External advocates, which only a running broker can use: each with its parameters. The first one is required.
 const EXTERNAL_ADVOCATES: [(&str, &[&str], &str); 2] = [
     (
         "external",

@@ -32,8 +32,8 @@ impl WindowStep {
 pub struct WindowAlarm {
     /// The latest next check.
     pub at: Instant,
-    /// CPU time of the task until the report, of which [`WindowAlarm::parts`] are set for its threads; `None`: no
-    /// report is needed.
+    /// CPU time of the task until the report; [`WindowAlarm::parts`] divides it among its threads. `None`: no report is
+    /// needed.
     pub alarm: Option<Span>,
 }
 

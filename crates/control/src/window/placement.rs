@@ -323,8 +323,8 @@ impl WindowPlacement {
         Some(if window.slices > 1 { before + slice } else { slice })
     }
 
-    /// How long the windows of a CPU can run back to back at most: the longest busy period of deferrable servers, each
-    /// of which may keep its budget until its period ends and then have the next at once. `None`: no bound below a
+    /// How long the windows of a CPU can run back to back at most: the longest busy period of deferrable servers.
+    /// Each server may keep its budget until its period ends and then have the next at once. `None`: no bound below a
     /// second.
     pub fn longest_run(&self, number: u32) -> Option<Span> {
         let (_, windows) = self.cpus.iter().find(|(cpu, _)| cpu.number == number)?;
@@ -358,8 +358,8 @@ impl WindowPlacement {
         (0..self.cpus.len()).for_each(|cpu| self.slice(cpu));
     }
 
-    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`WindowPlacement::RUN`] back
-    /// to back. If there are none, it uses the slices with the shortest run. All windows keep their deadlines.
+    /// Divides the windows of a CPU into the longest slices with which they run no longer than [`WindowPlacement::RUN`]
+    /// back to back. If there are none, it uses the slices with the shortest run. All windows keep their deadlines.
     fn slice(&mut self, cpu: usize) {
         let (place, windows) = &self.cpus[cpu];
         let mut best = whole(windows);

@@ -54,8 +54,8 @@ fn another_reservation_counts_what_was_consumed() {
     window.check(at(0), us(0), None);
     assert_eq!(window.reserve(of(2_000, 10_000), at(2_500), us(2_500)), WindowStep::Lower(at(10_000)));
     assert_eq!(window.reserve(of(4_000, 10_000), at(3_000), us(2_500)), WindowStep::Raise(at(4_500)));
-    // A shorter period begins at its own first multiple at which what was consumed is earned: 2.5 ms at 3 of 10, then 0.5 ms
-    // at 4 of 10, would have been by 9.6 ms.
+    // A shorter period begins at its own first multiple at which what was consumed is earned: 2.5 ms at 3 of 10, then
+    // 0.5 ms at 4 of 10, would have been by 9.6 ms.
     assert_eq!(window.reserve(of(2_000, 4_000), at(3_500), us(3_000)), WindowStep::Lower(at(12_000)));
     assert_eq!(window.check(at(12_000), us(3_000), None), WindowStep::Raise(at(14_000)));
     // A task that changes to a longer one and at once back to the shorter one has lost and gained nothing.

@@ -315,8 +315,8 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Handles timers due until `to`: at one instant epochs, then releases, then guards. Without `guards_at_last`, guards due
-    /// at `to` wait for signals.
+    /// Handles timers due until `to`: at one instant epochs, then releases, then guards. Without `guards_at_last`,
+    /// guards due at `to` wait for signals.
     pub(super) fn advance(&mut self, now: Instant, to: Instant, guards_at_last: bool, effects: &mut Effects) {
         loop {
             // `<=` keeps this order.

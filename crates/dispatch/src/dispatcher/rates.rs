@@ -27,7 +27,8 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Ranks the operations by their present periods, under the first strategy. The second one keeps the declared order.
+    /// Ranks the operations by their present periods, under the first strategy. The second one keeps the declared
+    /// order.
     pub(super) fn rerank(&mut self, now: Instant, effects: &mut Effects) {
         let ranking = &mut self.rankings[0];
         ranking.renumber(self.operations.iter().flat_map(|operation| operation.kinds().into_iter().flatten()));

@@ -54,7 +54,8 @@ pub(super) struct Arguments {
 /// The broker on this machine.
 #[derive(Debug, Args)]
 pub(super) struct At {
-    /// The broker's socket [default: /run/hyoshi/broker.sock; of a user's own broker hyoshi/broker.sock in XDG_RUNTIME_DIR]
+    /// The broker's socket [default: /run/hyoshi/broker.sock; of a user's own broker hyoshi/broker.sock in
+    /// XDG_RUNTIME_DIR]
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
 }

@@ -115,9 +115,13 @@ pub(super) fn object(system: &System, name: &str, agreement: &RunComparison) -> 
             "difference": described(system, &tie.difference),
         })
     });
-    let disturbed = agreement.disturbed.iter().map(
-        |disturbed| json!({ "lost_ns": disturbed.lost.as_nanos(), "carried_by": disturbed.through.map(|job| job_name(system, job)), "difference": described(system, &disturbed.difference) }),
-    );
+    let disturbed = agreement.disturbed.iter().map(|disturbed| {
+        json!({
+            "lost_ns": disturbed.lost.as_nanos(),
+            "carried_by": disturbed.through.map(|job| job_name(system, job)),
+            "difference": described(system, &disturbed.difference),
+        })
+    });
     let disagreements = agreement.disagreements.iter().map(|difference| described(system, difference));
     json!({
         "name": name, "agreeing": agreement.agreeing, "jobs": agreement.jobs,

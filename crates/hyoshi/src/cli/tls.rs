@@ -15,7 +15,8 @@ use super::CliError;
 /// TLS of verbs that call objects.
 #[derive(Debug, Args)]
 pub(super) struct ClientTls {
-    /// Use TLS where references offer it; trust servers with a certificate from one of the authorities in this file (PEM)
+    /// Use TLS where references offer it; trust servers with a certificate from one of the authorities in this file
+    /// (PEM)
     #[arg(long, value_name = "FILE")]
     tls_roots: Option<PathBuf>,
     /// Show this certificate to servers that ask for one (PEM, then its chain to the root)

@@ -21,7 +21,7 @@ pub(super) struct DeclaredOperation<'a> {
     pub calls: Option<DeclaredCall<'a>>,
     /// Its part, if the operation calls another.
     pub part: CallPhase,
-    /// The method, by its name in the file, of which it is an instance.
+    /// If it is an instance of a method: the method, by its name in the file.
     pub method: Option<&'a str>,
     /// The position of the last part of the periodic operation to which it belongs.
     pub within: Option<usize>,

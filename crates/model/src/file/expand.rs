@@ -116,7 +116,7 @@ impl<'a> Operations<'a> {
         }
     }
 
-    /// The operation of which it is the part before the call; itself if it is not such a part.
+    /// The whole operation, if it is the part before a call; else itself.
     pub fn whole(&self, operation: OperationId) -> OperationId {
         match self.of(operation).part {
             CallPhase::Before { rest, .. } => OperationId(self.first[rest]),

@@ -106,7 +106,8 @@ pub enum Kind {
     NameOf(&'static str),
     /// A list of tables of the section.
     Tables(&'static str),
-    /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of that key.
+    /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of
+    /// that key.
     Settings,
     /// Not supported yet: the remedy until then.
     Later(&'static str),

@@ -49,7 +49,7 @@ fn object(section: &Section) -> Value {
     object
 }
 
-/// Keys of which exactly one is required.
+/// Exactly one of these keys is required.
 fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
     match path {
         "operation" => Some(&["rate", "every", "after", "called"]),

@@ -69,7 +69,8 @@ pub(super) fn of_descriptor(process: &OwnedFd) -> Option<Owner> {
         return None;
     }
     let mut info = Info { mask: CREDENTIALS, ..Info::default() };
-    // SAFETY: the descriptor is open, and the request writes at most the 64 octets that its number names, which are `info`'s.
+    // SAFETY: the descriptor is open, and the request writes at most the 64 octets that its number names, which are
+    // `info`'s.
     let done = unsafe { libc::ioctl(process.as_raw_fd(), GET_INFO as _, &raw mut info) };
     if done != 0 {
         let gone = io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);

@@ -64,7 +64,8 @@ pub struct CpuTracker<'a> {
     /// The jobs of the lanes, as known since events were lost.
     lanes: Vec<Option<JobId>>,
     is_plain: bool,
-    /// Lanes that can hold critical jobs, whether one lane holds all levels, and whether jobs of a lane preempt each other.
+    /// Lanes that can hold critical jobs, whether one lane holds all levels, and whether jobs of a lane preempt each
+    /// other.
     pub(super) critical_lanes: LaneMask,
     pub(super) one_lane: bool,
     pub(super) preempts_within: bool,

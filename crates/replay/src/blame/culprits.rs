@@ -31,7 +31,7 @@ pub struct Delay {
     pub longest: Span,
     /// The number of delayed jobs.
     pub jobs: u64,
-    /// The number of jobs of which it was the main cause.
+    /// The number of jobs that it delayed more than any other cause did.
     pub chief: u64,
     /// The number of jobs in which its job had an overrun.
     pub overran: u64,

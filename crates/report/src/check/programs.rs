@@ -115,8 +115,8 @@ fn reason(system: &System, admission: &HostAdmission, one: &Admitted) -> Option<
     }
     let asked = one.asked;
     let most = match one.held {
-        Some(held) => format!("may request {asked}, of which {} fits", held.budget()),
-        None => format!("may request {asked}, of which nothing fits"),
+        Some(held) => format!("may request {asked}; only {} fits", held.budget()),
+        None => format!("may request {asked}; nothing fits"),
     };
     let limit = |limit: Limit| match limit {
         Limit::Cap(cap) => format!("the cap of {cap}"),

@@ -108,7 +108,8 @@ pub(super) fn parts(account: &ReportInput<'_>) -> Vec<Part> {
     system.processor_ids().flat_map(of).collect()
 }
 
-/// At most `most` of them in their order: the `first` ones, late critical ones, late ones, critical ones. How many are left out.
+/// At most `most` of them in their order: the `first` ones, late critical ones, late ones, critical ones. How many are
+/// left out.
 pub(super) fn chosen(mut parts: Vec<Part>, most: usize, first: impl Fn(&Part) -> bool) -> (Vec<Part>, usize) {
     let all = parts.len();
     if all > most {

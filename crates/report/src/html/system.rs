@@ -1,4 +1,5 @@
-//! The picture of the system: processors, the operations on each, and chains as arrows, with what happened to their jobs.
+//! The picture of the system: processors, the operations on each, and chains as arrows, with what happened to their
+//! jobs.
 //!
 //! An operation's column is the length of the longest path to it. Arrows that skip columns pass between the rows.
 

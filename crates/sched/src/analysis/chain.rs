@@ -1,9 +1,9 @@
 //! End-to-end requirements along chains: latency, age of data, reaction.
 //!
-//! They are measured as in `hyoshi_trace`. An output is a finished job of the last operation. Its input is the release
-//! of the first operation's job, of which it reflects the value: of a periodic one the origin, of a triggered one its
-//! own release. Latency and age are the finish of the output less its input, so they have one bound. Reaction is the
-//! finish of an output less the input of the latest earlier output that reflects an older one.
+//! They are measured as in `hyoshi_trace`. An output is a finished job of the last operation. It reflects the
+//! value of a job of the first operation. Its input is the release of that job: of a periodic one the origin, of a
+//! triggered one its own release. Latency and age are the finish of the output less its input, so they have one bound.
+//! Reaction is the finish of an output less the input of the latest earlier output that reflects an older one.
 //!
 //! **Triggers.** Values have release numbers, so the bound is the last operation's latest finish less the first one's
 //! earliest release, both counted from the origin (Tindell and Clark 1994; with guards Sun and Liu 1996: a guard delays
@@ -240,7 +240,7 @@ impl Surroundings<'_> {
         if work.sporadic { Err(Missing::RareRequests { name: self.name(work.operation) }) } else { Ok(work.slowest) }
     }
 
-    /// True of segments of which every job is bounded and leads to one of the next operation.
+    /// Succeeds if every job of the segment is bounded and leads to one of the next operation.
     fn sound(&self, segment: &Segment) -> Result<(), Missing> {
         let unclear = segment.path.iter().find_map(|id| match &self.works[id.index()].source {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),

@@ -11,8 +11,8 @@
 //! - more urgent jobs released since t0: at most H(p + after - t0),
 //! - jobs of this level with keys up to p, released since t0: at most the demand D(p - t0),
 //! - the rest of one job that was started before t0 with a later key (without preemption within the level), or that
-//!   holds a resource with a ceiling at the level or above: at most B(p - t0). A second such job cannot start, because a
-//!   better one is always pending.
+//!   holds a resource with a ceiling at the level or above: at most B(p - t0). A second such job cannot start, because
+//!   a better one is always pending.
 //!
 //! So if B(x) + D(x) + H(x + after) <= x + after for all x from the operation's own least distance of key and
 //! release, no job of it is late. x + after is at most the busy window of this level and those above.

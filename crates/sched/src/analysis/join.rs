@@ -73,7 +73,7 @@ pub(super) fn settle(system: &System, works: &mut [Work], order: &[OperationId])
 fn pattern(works: &[Work], predecessors: &[Hop]) -> Result<Pattern, &'static str> {
     let all = || predecessors.iter().map(|hop| &works[hop.from]);
     if all().any(|from| from.streams.len() > 1) {
-        return Err("an `any` trigger leads to it: no analysis of which completions match");
+        return Err("an `any` trigger leads to it, and no analysis shows which completions match");
     }
     if let Some(ReleaseSource::Unclear(_)) =
         all().map(|from| &from.source).find(|source| matches!(source, ReleaseSource::Unclear(_)))

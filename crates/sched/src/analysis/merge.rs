@@ -3,7 +3,7 @@
 //! Of each stream at most ceil((w + s) / T) tokens arrive within any window of w; s is the difference of the earliest
 //! and the latest arrival after their origins. For whole numbers that is at most (w + s + T - 1) / T. A sum of such
 //! lines is the line of one stream. Its period is the harmonic sum of the periods (rounded down), and its burst is that
-//! period times the sum of all (s + T - 1) / T: wherever the sum allows n releases, so does it.
+//! period times the sum of all (s + T - 1) / T: if the sum allows n releases in a window, so does it.
 
 /// As one stream: its period, unless there is more than one release in each nanosecond.
 pub(super) fn period(periods: &[u64]) -> Option<u64> {

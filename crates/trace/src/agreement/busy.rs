@@ -1,9 +1,10 @@
-//! Busy groups: intervals in which a simulation or a run was never idle, with the near-ties and the lost time in them.
+//! Busy groups: intervals in which a simulation or a run was never idle, and what explains differences in them.
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{Instant, JobId, Span};
+use hyoshi_model::{Instant, JobId, Span, System};
 
+use super::near_ties::{Tie, near_tie, near_ties};
 use crate::event::JobEnd;
 
 /// Why a run differs from its simulation although both are right.
@@ -22,27 +23,72 @@ pub(super) enum Shift {
     Overheads,
 }
 
+/// The greatest shift of a job by overheads.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ByOverheads {
+    shift: Span,
+    job: JobId,
+    /// The instant from which the job is in the group.
+    from: Instant,
+}
+
 /// Busy periods of a simulation, and the run's jobs from the first to the last of them. The run was never idle between
 /// them, or there is only one.
 #[derive(Default)]
 pub(super) struct BusyGroup {
     pub simulated: Vec<Vec<JobEnd>>,
     pub run: Vec<JobEnd>,
+    /// The first finished job that the simulation does not have.
+    pub extra: Option<JobEnd>,
     /// If the run lost more time than the tolerance beside the simulation.
-    pub lost: Option<Span>,
-    pub near_ties: Vec<(Instant, Instant)>,
-    pub tolerance: Span,
-    /// The first job that carried a shift into the group: when it became ready in the simulation, and the cause.
-    pub first_carried: Option<(Instant, JobId, DifferenceCause)>,
-    /// Triggered jobs that overheads shifted, by the instant when they became ready in the simulation.
-    pub by_overheads: Vec<(Instant, JobId)>,
+    lost: Option<Span>,
+    near_ties: Vec<Tie>,
+    tolerance: Span,
+    /// The first job that carried a shift into the group: from when, and the cause.
+    carried: Option<(Instant, JobId, DifferenceCause)>,
+    /// The greatest shift by overheads of the jobs until each instant.
+    by_overheads: Vec<(Instant, ByOverheads)>,
+    /// The near-ties by the tolerance and the greatest shift by overheads.
+    wider_ties: Vec<Tie>,
 }
 
 impl BusyGroup {
+    /// Adds a job that became ready at another instant in the run, and is in this group from `from` on: in the
+    /// simulation, in the run, or in both.
+    pub fn add_shifted(&mut self, from: Instant, job: JobId, shift: Span, why: Shift) {
+        match why {
+            Shift::Carried(cause) if self.carried.is_none_or(|(first, ..)| from < first) => {
+                self.carried = Some((from, job, cause));
+            }
+            Shift::Carried(_) => {}
+            Shift::Overheads => self.by_overheads.push((from, ByOverheads { shift, job, from })),
+        }
+    }
+
+    /// Prepares `explanation`, after the last shifted job.
+    pub fn close(&mut self, system: &System) {
+        self.by_overheads.sort_unstable();
+        let mut greatest: Option<ByOverheads> = None;
+        for (_, shifted) in &mut self.by_overheads {
+            greatest = greatest.max(Some(*shifted));
+            *shifted = greatest.unwrap_or(*shifted);
+        }
+        if let Some(greatest) = greatest {
+            self.wider_ties = near_ties(system, &self.simulated.concat(), self.tolerance + greatest.shift);
+        }
+    }
+
+    /// Why the run may differ at `at`, by what happened in the group or in those that triggered its jobs, and the job
+    /// that carried a shift into the group.
+    pub fn explanation(&self, at: Instant) -> Option<(DifferenceCause, Option<JobId>)> {
+        let here = self.cause(at).map(|cause| (cause, None));
+        here.or_else(|| self.carried(at).map(|(cause, job)| (cause, Some(job)))).or_else(|| self.added_up(at))
+    }
+
     /// Why the run may differ at `at`, by what happened in the group.
     pub fn cause(&self, at: Instant) -> Option<DifferenceCause> {
         let near_tie = || {
-            let (completion, timed) = near_tie(&self.near_ties, at, self.tolerance)?;
+            let (completion, timed) = near_tie(&self.near_ties, Instant::ZERO, at, self.tolerance)?;
             Some(DifferenceCause::NearTie { completion, timed })
         };
         self.lost.map(DifferenceCause::Lost).or_else(near_tie)
@@ -50,13 +96,27 @@ impl BusyGroup {
 
     /// The first cause that a job carried into the group until `at`, and the job.
     pub fn carried(&self, at: Instant) -> Option<(DifferenceCause, JobId)> {
-        let first = self.first_carried.filter(|(ready, ..)| *ready <= at.saturating_add(self.tolerance));
+        let first = self.carried.filter(|(from, ..)| *from <= at.saturating_add(self.tolerance));
         first.map(|(_, job, cause)| (cause, job))
+    }
+
+    /// A near-tie of the group by the tolerance and the greatest shift that overheads carried into it.
+    fn added_up(&self, at: Instant) -> Option<(DifferenceCause, Option<JobId>)> {
+        let until = at.saturating_add(self.tolerance);
+        let shifted = self.by_overheads.partition_point(|(from, _)| *from <= until);
+        let (_, ByOverheads { shift, job, from }) = *self.by_overheads[..shifted].last()?;
+        let (completion, timed) = near_tie(&self.wider_ties, from, at, self.tolerance + shift)?;
+        Some((DifferenceCause::NearTie { completion, timed }, Some(job)))
     }
 }
 
 /// Busy periods of a simulation and a run that overlap, together.
-pub(super) fn groups(simulated: Vec<Vec<JobEnd>>, run: Vec<Vec<JobEnd>>, tolerance: Span) -> Vec<BusyGroup> {
+pub(super) fn groups(
+    system: &System,
+    simulated: Vec<Vec<JobEnd>>,
+    run: Vec<Vec<JobEnd>>,
+    tolerance: Span,
+) -> Vec<BusyGroup> {
     let simulated = simulated.into_iter().map(|period| (begin_of(&period), end_of(&period), period, true));
     let run = run.into_iter().map(|period| (begin_of(&period), end_of(&period), period, false));
     let mut all: Vec<_> = simulated.chain(run).collect();
@@ -75,7 +135,7 @@ pub(super) fn groups(simulated: Vec<Vec<JobEnd>>, run: Vec<Vec<JobEnd>>, toleran
     for group in &mut groups {
         let simulated = group.simulated.concat();
         group.lost = Some(unused(&group.run).saturating_sub(unused(&simulated))).filter(|lost| *lost > tolerance);
-        group.near_ties = near_ties(&simulated, tolerance);
+        group.near_ties = near_ties(system, &simulated, tolerance);
     }
     groups
 }
@@ -108,49 +168,9 @@ pub(super) fn begin(end: &JobEnd) -> Instant {
     end.ready.min(end.end)
 }
 
-/// The near-ties of a busy group, sorted by completion: each completion that lies within the tolerance of something
-/// timed, and that.
-pub(super) fn near_ties(period: &[JobEnd], tolerance: Span) -> Vec<(Instant, Instant)> {
-    let timed = |end: &JobEnd| {
-        // Released by a timer, unless a completion released it.
-        let released = (end.ready == end.release || end.release > end.origin).then_some(end.ready);
-        let last_start = end.deadline.saturating_sub(end.consumed);
-        [released, Some(end.deadline), Some(last_start)].into_iter().flatten()
-    };
-    let mut times: Vec<Instant> = period.iter().flat_map(timed).collect();
-    times.sort_unstable();
-    times.dedup();
-    let close = |completion: Instant| {
-        // Equal instants are not a near-tie: both break the tie alike.
-        let below = times.partition_point(|at| *at < completion);
-        let above = times.partition_point(|at| *at <= completion);
-        let near = [below.checked_sub(1), Some(above)].into_iter().flatten().filter_map(|at| times.get(at));
-        let nearest = near.min_by_key(|at| distance(**at, completion))?;
-        (distance(*nearest, completion) <= tolerance).then_some((completion, *nearest))
-    };
-    // A start also ends what ran before. A triggered job is ready some time after a completion.
-    let ran = period.iter().filter(|end| end.start != Instant::NEVER).flat_map(|end| [end.start, end.end]);
-    let triggered = period.iter().filter(|end| end.release > end.origin).map(|end| end.ready);
-    let mut ties: Vec<_> = ran.chain(triggered).filter_map(close).collect();
-    ties.sort_unstable();
-    ties
-}
-
-pub(super) fn distance(one: Instant, other: Instant) -> Span {
-    one.since(other).max(other.since(one))
-}
-
-/// The near-tie closest to `at`. Completions later than `at` plus the tolerance do not count.
-pub(super) fn near_tie(ties: &[(Instant, Instant)], at: Instant, tolerance: Span) -> Option<(Instant, Instant)> {
-    let end = ties.partition_point(|(completion, _)| *completion <= at.saturating_add(tolerance));
-    let after = ties[..end].partition_point(|(completion, _)| *completion < at);
-    let closest = [after.checked_sub(1), (after < end).then_some(after)].into_iter().flatten();
-    closest.map(|index| ties[index]).min_by_key(|(completion, _)| distance(*completion, at))
-}
-
 /// The time in which some job was ready or ran, and none used the processor. Jobs that waited until they were
 /// cancelled count, too.
-pub(super) fn unused(ends: &[JobEnd]) -> Span {
+fn unused(ends: &[JobEnd]) -> Span {
     let mut intervals: Vec<(Instant, Instant)> = ends.iter().map(|end| (begin(end), end.end)).collect();
     intervals.sort_unstable();
     let (mut busy, mut until) = (Span::ZERO, Instant::ZERO);

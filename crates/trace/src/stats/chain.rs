@@ -12,8 +12,8 @@
 //! - An instance is **lost** if one of its jobs is cancelled, stopped or dropped. Through `reads` no instance is lost:
 //!   the data is only older.
 //!
-//! Some chains are not measured, and reports state why: paths in which an operation has several possible triggers (`any`
-//! of several, joins of different roots), `reads` over a link with a delay, and load chains with a trigger.
+//! Some chains are not measured, and reports state why: paths in which an operation has several possible triggers
+//! (`any` of several, joins of different roots), `reads` over a link with a delay, and load chains with a trigger.
 
 use hyoshi_model::{Chain, ChainId, Epoch, Instant, OperationId, Span, System, Trigger};
 

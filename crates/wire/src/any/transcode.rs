@@ -160,7 +160,7 @@ fn compound(
     Ok(())
 }
 
-/// Values of which only the type's name is known.
+/// Values of a type that is known only by its name.
 pub(super) fn unsupported(kind: TypeKind) -> DecodeErrorKind {
     DecodeErrorKind::Unsupported(match kind {
         TypeKind::AbstractInterface => "values of abstract interfaces",

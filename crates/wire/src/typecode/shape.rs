@@ -70,7 +70,7 @@ pub enum TypeShape<'a> {
     },
     /// A typedef of another type.
     Alias(TypeCode),
-    /// An interface, or another type of which only the name is known.
+    /// An interface, or another type that is known only by its name.
     Named(TypeKind),
     /// An enumeration.
     Enum(Members<'a>),

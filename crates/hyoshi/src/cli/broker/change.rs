@@ -61,7 +61,8 @@ enum What {
 pub(super) enum PolicyVerb {
     /// Change the policy, the cap, or both
     Set {
-        /// fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", external (another process), or library
+        /// fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", external (another process), or
+        /// library
         policy: Option<String>,
         /// Cap on all reservations together: 75% of one CPU; 150% is one and a half CPUs
         #[arg(long, value_name = "SHARE", required_unless_present = "policy")]

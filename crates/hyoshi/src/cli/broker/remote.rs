@@ -25,7 +25,8 @@ pub(super) struct Listen {
     /// Certificates for this name act as that user of this machine, for the user's own tasks; several with commas
     #[arg(long, value_name = "NAME=USER", value_delimiter = ',')]
     tls_user: Vec<String>,
-    /// Besides those above, only certificates for this name may see tasks [default: all certificates may]; several with commas
+    /// Besides those above, only certificates for this name may see tasks [default: all certificates may]; several with
+    /// commas
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     tls_reader: Vec<String>,
 }

@@ -19,7 +19,8 @@ const MOST: usize = 64;
 /// See the module.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BrokerSelection {
-    /// Use the broker at this address: ssliop://HOST:PORT, unix:/PATH, a reference, or a name in the hosts file; several with commas
+    /// Use the broker at this address: ssliop://HOST:PORT, unix:/PATH, a reference, or a name in the hosts file;
+    /// several with commas
     #[arg(long, value_name = "ADDRESS", global = true)]
     broker: Vec<String>,
     /// Use all brokers in this file, one line each: NAME ADDRESS

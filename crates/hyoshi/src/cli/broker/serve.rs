@@ -36,8 +36,8 @@ pub(super) struct Serve {
     /// Members of this group are operators: they may change all tasks and the policy
     #[arg(long, value_name = "GROUP")]
     operators: Option<String>,
-    /// Policy by which tasks share the CPU: fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)", "external --object
-    /// REFERENCE --fallback weighted" or "library --path PATH" [default: fair]
+    /// Policy by which tasks share the CPU: fair, strict, weighted, "partition(video 40% fair, rest 30% weighted)",
+    /// "external --object REFERENCE --fallback weighted" or "library --path PATH" [default: fair]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// Cap on all reservations together; 150% is one and a half CPUs [default: 75% of each CPU]
@@ -47,21 +47,22 @@ pub(super) struct Serve {
     /// refused [default: 10%]
     #[arg(long, value_name = "SHARE")]
     own_time: Option<Share>,
-    /// Scheduler that reserves time: window, deadline, weights, none, or one in another process, external:REFERENCE or "external
-    /// --object REFERENCE --timeout 20ms" [default: the best that this machine grants, except deadline]
+    /// Scheduler that reserves time: window, deadline, weights, none, or one in another process, external:REFERENCE or
+    /// "external --object REFERENCE --timeout 20ms" [default: the best that this machine grants, except deadline]
     #[arg(long, value_name = "SCHEDULER")]
     scheduler: Option<String>,
     /// A guaranteed share while windows are closed: weights of control groups, into which programs are moved
     #[arg(long, value_enum, value_name = "FLOOR")]
     floor: Option<FloorMethod>,
-    /// Directory for the broker's state, from which the next broker restores programs and tasks after a crash [default: state,
-    /// beside the socket]
+    /// Directory for the broker's state, from which the next broker restores programs and tasks after a crash [default:
+    /// state, beside the socket]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Start without the previous broker's tasks and policy
     #[arg(long)]
     forget: bool,
-    /// File with each user's limits; `hyoshi broker check-config` checks it [default: /etc/hyoshi/broker.toml, if this is root's]
+    /// File with each user's limits; `hyoshi broker check-config` checks it [default: /etc/hyoshi/broker.toml, if this
+    /// is root's]
     #[arg(long, value_name = "FILE")]
     limits: Option<PathBuf>,
     /// Append the reports of advocates of kind `log` to this file

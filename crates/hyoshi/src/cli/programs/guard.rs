@@ -22,8 +22,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Sent by the run after it has ended its programs itself.
 const OVER: &str = "over";
 
-/// The process beside a run. It ends when this goes: dropped before the run [is over](ProgramGuard::over), after the programs
-/// that are left.
+/// The process beside a run. It ends when this goes: dropped before the run [is over](ProgramGuard::over), after the
+/// programs that are left.
 pub(super) struct ProgramGuard {
     process: Child,
     pipe: Option<ChildStdin>,

@@ -20,7 +20,8 @@ pub(super) struct Arguments {
     /// The seed of all draws, the same for every strategy
     #[arg(long, value_name = "NUMBER", default_value = "1", allow_negative_numbers = true, value_parser = seed)]
     seed: u64,
-    /// Time for the trials on the kernel, with shorter regions to fit [default: 2min with real-time priority, else none]
+    /// Time for the trials on the kernel, with shorter regions to fit [default: 2min with real-time priority, else
+    /// none]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     kernel: Option<Span>,
     /// Skip the trials on the kernel

@@ -151,8 +151,8 @@ impl CertificateReload {
         CertificateReload { files: Files::default(), used: TlsSettings::default() }
     }
 
-    /// From now on SIGHUP reloads the files, on a separate thread. `report` is called with messages for the operator, and
-    /// each day with certificates that expire soon.
+    /// From now on SIGHUP reloads the files, on a separate thread. `report` is called with messages for the operator,
+    /// and each day with certificates that expire soon.
     ///
     /// # Errors
     ///

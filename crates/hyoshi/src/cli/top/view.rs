@@ -154,7 +154,7 @@ impl View {
         }
     }
 
-    /// The text; with a `height`, at most that many lines, of which the last lists the keys.
+    /// The text; with a `height`, at most that many lines. The last one lists the keys.
     pub fn text(&self, look: TerminalStyle, height: Option<usize>) -> String {
         let text = match &self.looked {
             Err(why) => format!("waiting for the broker at {}: {}\n", printable(&self.place), printable(why)),

@@ -85,8 +85,8 @@ pub(super) fn accounts(
     Ok((found, left))
 }
 
-/// The jobs that led to each of these. `known` has the accounts of all jobs in `asked` so far. If release numbers change
-/// along the way (a merge, a join of several roots), each change takes another pass over the recording.
+/// The jobs that led to each of these. `known` has the accounts of all jobs in `asked` so far. If release numbers
+/// change along the way (a merge, a join of several roots), each change takes another pass over the recording.
 pub(super) fn follow(
     recorded: &Recorded,
     jobs: &[ResponseBreakdown],

@@ -134,7 +134,7 @@ pub(crate) struct Cursor<'a> {
     /// The next unread event.
     pub event: usize,
     pub depth: usize,
-    /// A `>>` of which the first half was read.
+    /// The first half of a `>>` was read.
     half: bool,
     /// An early end of the file was reported.
     pub ended: bool,

@@ -226,7 +226,7 @@ impl Resolver<'_> {
         {
             let warning = IdlDiagnostic::at(name.at, format!("the module `{}` had another prefix before", name.text));
             let warning = warning.other(first.at, "first opened here");
-            self.findings.warn(warning.help("use the same `#pragma prefix` wherever a module is opened"));
+            self.findings.warn(warning.help("use the same `#pragma prefix` each time a module is opened"));
         }
         let id = self.draft(&name, DefinitionSort::Module, front);
         let outside = (self.here, self.prefix.clone());
