@@ -5,6 +5,9 @@ mod authority;
 mod clocks;
 mod common;
 mod joining;
+mod objects;
+#[path = "../../orb/tests/common/peer.rs"]
+mod peer;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
 mod reboot;

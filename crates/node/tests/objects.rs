@@ -1,0 +1,411 @@
+//! The objects of a file: bodies call them as the file's `calls`, other programs as requests with ceilings.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use hyoshi_model::{Instant, ProcessorId, System, read};
+use hyoshi_node::{Objects, ServantError, ServingObjects, object};
+use hyoshi_orb::rt::{self, CallTiming, OperationCall, with_timing};
+use hyoshi_orb::{ByteOrder, Encoder, Orb, Reference, SystemException, SystemKind, minor};
+use hyoshi_runtime::{JobContext, Node, RunningNode};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
+use hyoshi_wire::giop::{CONTEXT_HYOSHI_CALL, RequestHeader, Response, ServiceContext, Target};
+
+use crate::common::{folder, unused_address};
+use crate::peer;
+use crate::tracking::{CallbackStub, LocateError, Named, Position, Tracker, TrackerStub};
+
+/// Host `a` steers, and calls the map of host `b`, which looks with the eye of host `a`.
+fn text(map: &str, eye: &str) -> String {
+    format!(
+        "name = 'map'
+        duration = '60s'
+        [host.a]
+        [host.b]
+        [processor.steering]
+        host = 'a'
+        cancel = true
+        [processor.mapping]
+        host = 'b'
+        strategy = 'EDF'
+        [processor.seeing]
+        host = 'a'
+        [operation.steer]
+        on = 'steering'
+        every = '10ms'
+        wcet = '0.4ms'
+        critical = true
+        calls = {{ method = 'locate', after = '0.2ms' }}
+        [operation.explore]
+        on = 'steering'
+        every = '20ms'
+        wcet = '0.4ms'
+        calls = {{ method = 'place', after = '0.2ms' }}
+        [operation.locate]
+        on = 'mapping'
+        called = true
+        wcet = '0.4ms'
+        calls = {{ method = 'look', after = '0.2ms' }}
+        [operation.place]
+        on = 'mapping'
+        called = true
+        wcet = '0.4ms'
+        [operation.look]
+        on = 'seeing'
+        called = true
+        wcet = '0.2ms'
+        [operation.query]
+        on = 'mapping'
+        called = true
+        deadline = '5s'
+        wcet = '0.1ms'
+        importance = 7
+        [object.map]
+        operation = 'query'
+        methods = {{ locate = 'locate', nothing = 'place' }}
+        endpoints = ['tcp/{map}']
+        clients = [{{ address = '10.0.0.0/8' }}]
+        [object.eye]
+        operation = 'look'
+        endpoints = ['tcp/{eye}']"
+    )
+}
+
+/// A servant of both objects: the map asks the eye.
+#[derive(Default)]
+struct Servant {
+    eye: Option<TrackerStub>,
+    located: AtomicU32,
+    /// How long `nothing` takes.
+    slow: AtomicBool,
+    timings: Mutex<Vec<Option<rt::RequestTiming>>>,
+}
+
+impl Named for Servant {
+    fn name(&self) -> Result<String, SystemException> {
+        Ok("map".to_owned())
+    }
+}
+
+impl Tracker for Servant {
+    fn locate(&self, id: u32) -> Result<Position, LocateError> {
+        self.located.fetch_add(1, Ordering::Relaxed);
+        self.eye.as_ref().map_or(Ok(Position { x: f64::from(id), y: 1.0 }), |eye| eye.locate(id))
+    }
+    fn hint(&self, _: &str, _: &[u8]) -> Result<(), SystemException> {
+        Ok(())
+    }
+    fn echo(&self, raw: &[u8]) -> Result<Vec<u8>, SystemException> {
+        self.timings.lock().unwrap().push(rt::timing());
+        Ok(raw.to_vec())
+    }
+    fn nothing(&self) -> Result<(), SystemException> {
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(60));
+        }
+        Ok(())
+    }
+    fn swap(&self, _: &mut Position) -> Result<(i32, String), SystemException> {
+        Ok((0, String::new()))
+    }
+    fn subscribe(&self, _: Option<&CallbackStub>) -> Result<(), SystemException> {
+        Ok(())
+    }
+}
+
+struct Run {
+    system: Arc<System>,
+    plan: Arc<Plan>,
+    map: Arc<Servant>,
+    serving: ServingObjects,
+    running: RunningNode,
+    text: String,
+}
+
+type Body = Box<dyn FnMut(&mut JobContext<'_>, &TrackerStub) + Send>;
+
+/// All hosts in one process, with these bodies for `steer` and `explore`.
+fn run(steer: Option<Body>, explore: Option<Body>, with_map: bool) -> Run {
+    let text = text(&unused_address().to_string(), &unused_address().to_string());
+    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let eye = object::<dyn Tracker>(&system, "eye").unwrap();
+    let map = Arc::new(Servant { eye: Some(eye), ..Servant::default() });
+    let mut objects = Objects::new();
+    objects.add::<dyn Tracker>("eye", Arc::new(Servant::default()));
+    if with_map {
+        objects.add::<dyn Tracker>("map", map.clone());
+    }
+    let (mut node, installed) = objects.install(&system, None, Node::new(system.clone(), plan.clone())).unwrap();
+    for (name, body) in [("steer", steer), ("explore", explore)] {
+        let stub = object::<dyn Tracker>(&system, "map").unwrap();
+        let mut body = body.unwrap_or_else(|| Box::new(|_, _| ()));
+        node = node.body(name, move |job| body(job, &stub));
+    }
+    let mut node = node.prepare().unwrap();
+    let serving = installed.serve(&mut node, None).unwrap();
+    Run { system, plan, map, serving, running: node.start(), text }
+}
+
+/// How many jobs of each operation ended in each way.
+type Ends = BTreeMap<(String, JobOutcome), usize>;
+
+impl Run {
+    /// Runs until `enough`, and ends.
+    fn until(mut self, enough: impl Fn(&Servant) -> bool) -> (Ends, Vec<(ProcessorId, Instant, TraceEvent)>, EndedRun) {
+        let (mut events, began) = (Vec::new(), std::time::Instant::now());
+        while !enough(&self.map) {
+            assert!(began.elapsed().as_secs() < 40, "it takes too long");
+            self.running.poll(&mut |processor, at, event| events.push((processor, at, event)));
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        self.running.stop(&mut |processor, at, event| events.push((processor, at, event)));
+        drop(self.serving);
+        let mut ends = Ends::new();
+        for (_, _, event) in &events {
+            if let TraceEvent::Decision(DispatchDecision::End(end)) = event {
+                let name = self.system.operation(end.job.operation).name.clone();
+                *ends.entry((name, end.outcome)).or_default() += 1;
+            }
+        }
+        (ends, events, EndedRun { system: self.system, plan: self.plan })
+    }
+}
+
+struct EndedRun {
+    system: Arc<System>,
+    plan: Arc<Plan>,
+}
+
+impl EndedRun {
+    /// Each dispatcher decides the same again from its inputs.
+    fn replays(&self, events: &[(ProcessorId, Instant, TraceEvent)]) {
+        for plan in &self.plan.processors {
+            let own = events.iter().filter(|(processor, _, _)| *processor == plan.processor);
+            let own: Vec<_> = own.map(|(_, at, event)| (*at, event.clone())).collect();
+            hyoshi_replay::replay(&self.system, plan, own).unwrap_or_else(|parted| panic!("{parted}"));
+        }
+    }
+}
+
+fn made(ends: &Ends, operation: &str) -> usize {
+    ends.get(&(operation.to_owned(), JobOutcome::Made)).copied().unwrap_or(0)
+}
+
+#[test]
+fn a_body_that_calls_an_object_runs_both_parts_of_its_operation_and_nested_calls_do_too() {
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let theirs = answers.clone();
+    let steer: Body = Box::new(move |job, map| {
+        let before = job.operation().to_owned();
+        let answer = map.locate(7).map(|found| found.y);
+        theirs.lock().unwrap().push((before, job.operation().to_owned(), answer.ok()));
+    });
+    let (ends, events, run) = run(Some(steer), None, true).until(|map| map.located.load(Ordering::Relaxed) >= 40);
+    let answers = answers.lock().unwrap();
+    let first = &answers[..answers.len() - 1];
+    let expected = ("steer:call".to_owned(), "steer".to_owned(), Some(1.0));
+    assert!(first.iter().all(|answer| *answer == expected), "{first:?}");
+    // Each part once for each release, but for the last, which the end may have cut.
+    let parts = ["steer:call", "locate@steer:call", "look@locate@steer", "locate@steer", "steer"];
+    let made = parts.map(|part| made(&ends, part));
+    assert!(made.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] <= pair[1] + 2), "{made:?}");
+    assert!(made[4] >= 35, "{made:?}");
+    // No job waits with its token, or releases it: each ends with its call.
+    assert!(!events.iter().any(|(_, _, event)| matches!(event, TraceEvent::Input(Input::Suspend { .. }))));
+    run.replays(&events);
+}
+
+#[test]
+fn a_body_that_does_not_call_leads_to_the_method_all_the_same() {
+    let (ends, events, run) = run(None, None, true).until({
+        let began = std::time::Instant::now();
+        move |_| began.elapsed().as_millis() > 300
+    });
+    // Without a request the method's jobs have nothing to do.
+    assert!(made(&ends, "locate@steer") >= 15 && made(&ends, "steer") >= 15, "{ends:?}");
+    run.replays(&events);
+}
+
+#[test]
+fn without_a_server_the_call_fails_and_the_rest_of_the_job_runs() {
+    let failed = Arc::new(AtomicU32::new(0));
+    let theirs = failed.clone();
+    let steer: Body = Box::new(move |job, map| {
+        let raised = map.nothing().unwrap_err();
+        assert_eq!(raised.kind, SystemKind::Transient);
+        // `nothing` is not the method that `steer` calls in the file: no call of the file is under way.
+        assert_eq!(job.operation(), "steer:call");
+        match map.locate(1) {
+            Err(LocateError::System(raised)) => assert_eq!(raised.kind, SystemKind::Transient),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(job.operation(), "steer");
+        theirs.fetch_add(1, Ordering::Relaxed);
+    });
+    let enough = failed.clone();
+    let (ends, events, run) = run(Some(steer), None, false).until(move |_| enough.load(Ordering::Relaxed) >= 20);
+    assert!(made(&ends, "steer") >= 18 && made(&ends, "locate@steer") == 0, "{ends:?}");
+    run.replays(&events);
+}
+
+#[test]
+fn the_rest_of_a_job_that_is_cancelled_leaves_its_body_which_is_asked_to_stop() {
+    let stopped = Arc::new(AtomicU32::new(0));
+    let theirs = stopped.clone();
+    // Not critical, due after 20 ms; the answer takes 60 ms.
+    let explore: Body = Box::new(move |job, map| {
+        let _ = map.nothing();
+        theirs.fetch_add(u32::from(job.stop_asked()), Ordering::Relaxed);
+    });
+    let run = run(None, Some(explore), true);
+    run.map.slow.store(true, Ordering::Relaxed);
+    let enough = stopped.clone();
+    let (ends, events, run) = run.until(move |_| enough.load(Ordering::Relaxed) >= 4);
+    assert!(ends.keys().any(|(name, outcome)| name == "explore" && *outcome == JobOutcome::Cancelled), "{ends:?}");
+    run.replays(&events);
+}
+
+fn client(run: &Run) -> (Orb, TrackerStub) {
+    let orb = Orb::client().unwrap();
+    let at = run.text.split("endpoints = ['tcp/").nth(1).unwrap().split('\'').next().unwrap();
+    let stub = orb.resolve_unchecked::<dyn Tracker>(&format!("corbaloc:iiop:1.2@{at}/map")).unwrap();
+    (orb, stub)
+}
+
+#[test]
+fn other_programs_reach_what_requests_release_and_not_the_methods_of_callers() {
+    let run = run(None, None, true);
+    let (_orb, map) = client(&run);
+    assert_eq!(map.echo(&[1, 2]).unwrap(), [1, 2]);
+    let raised = map.nothing().unwrap_err();
+    assert_eq!((raised.kind, raised.minor), (SystemKind::NoPermission, minor::CALLERS_ONLY));
+    // Who is not among the clients has the lowest importance, and is not critical.
+    let asked = CallTiming { importance: 5, critical: true, ..CallTiming::default() };
+    with_timing(asked, || map.echo(&[3])).unwrap();
+    assert_eq!(run.serving.counts().clamped, 1);
+    let (_, events, run) = run.until(|_| true);
+    let importance = |(_, _, event): &(ProcessorId, Instant, TraceEvent)| match event {
+        TraceEvent::Input(Input::Invoke(request)) => Some((request.importance, request.critical)),
+        _ => None,
+    };
+    let invoked: Vec<_> = events.iter().filter_map(importance).collect();
+    assert_eq!(invoked, [(0, false), (0, false)]);
+    run.replays(&events);
+}
+
+#[test]
+fn forged_calls_are_refused_when_they_repeat_and_a_flood_of_them_does_not_exceed_the_queue() {
+    use std::io::Write;
+    let run = run(None, None, true);
+    let at = run.text.split("endpoints = ['tcp/").nth(1).unwrap().split('\'').next().unwrap().to_owned();
+    let source = run.system.operation_ids().find(|id| run.system.operation(*id).name == "explore:call").unwrap();
+    let system = hyoshi_runtime::fingerprint(&run.system);
+    let mut stream = std::net::TcpStream::connect(at).unwrap();
+    let request = |system, number: u64| {
+        let data = OperationCall { system, source: source.0, number, period: 20_000_000 }.octets();
+        let contexts = [ServiceContext { tag: CONTEXT_HYOSHI_CALL, data: &data }];
+        let mut to = Encoder::new(ByteOrder::Big);
+        let (target, response, id) = (Target::Key(b"map"), Response::Target, 2 * number as u32);
+        let header = RequestHeader { id, response, target, operation: "nothing", contexts: &contexts };
+        header.begin(&mut to).unwrap().end(&mut to).unwrap();
+        to.into_bytes()
+    };
+    let mut refusals = |requests: Vec<Vec<u8>>| {
+        stream.write_all(&requests.concat()).unwrap();
+        let status = |_: &Vec<u8>| {
+            let reply = peer::message(&mut stream).unwrap();
+            u32::from_ne_bytes(reply[16..20].try_into().unwrap())
+        };
+        requests.iter().map(status).filter(|status| *status == 2).count()
+    };
+    // Far ahead of the run's own numbers: accepted once.
+    assert_eq!(refusals(vec![request(system, 1_000_000)]), 0);
+    assert_eq!(refusals(vec![request(system, 1_000_000)]), 1, "the same number again");
+    assert_eq!(refusals(vec![request(system ^ 1, 1_000_001)]), 1, "another system");
+    let refused = refusals((0..100).map(|number| request(system, 1_000_010 + number)).collect());
+    assert!(refused > 80, "{refused} of 100 were refused");
+    let (_, events, run) = run.until(|_| true);
+    run.replays(&events);
+}
+
+#[test]
+fn a_client_gets_no_more_than_its_ceiling_and_rate() {
+    let folder = folder();
+    let socket = folder.join("map.sock");
+    let uid = hyoshi_os::Credentials::own().uid;
+    let text = format!(
+        "name = 'map'
+        [operation.query]
+        called = true
+        deadline = '5s'
+        wcet = '0.1ms'
+        importance = 7
+        critical = true
+        [object.refusing]
+        operation = 'query'
+        endpoints = ['unix/{socket}']
+        clients = [{{ user = '{uid}', importance = 3, critical = false, min_interval = '1h', excess = 'refuse' }}]
+        [object.clamping]
+        operation = 'query'
+        endpoints = ['unix/{socket}']
+        clients = [{{ user = '{uid}', importance = 3, critical = false }}]",
+        socket = socket.display()
+    );
+    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let mut objects = Objects::new();
+    objects.add::<dyn Tracker>("refusing", Arc::new(Servant::default()));
+    objects.add::<dyn Tracker>("clamping", Arc::new(Servant::default()));
+    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan)).unwrap();
+    let mut node = node.prepare().unwrap();
+    let serving = installed.serve(&mut node, None).unwrap();
+    let running = node.start();
+    let refusing = object::<dyn Tracker>(&system, "refusing").unwrap();
+    let clamping = object::<dyn Tracker>(&system, "clamping").unwrap();
+    let asked = |importance, critical| CallTiming { importance, critical, ..CallTiming::default() };
+    let refused = |raised: SystemException| (raised.kind, raised.minor);
+    let beyond = (SystemKind::NoPermission, minor::CEILING);
+    assert_eq!(refused(with_timing(asked(4, false), || refusing.echo(&[])).unwrap_err()), beyond);
+    assert_eq!(refused(with_timing(asked(3, true), || refusing.echo(&[])).unwrap_err()), beyond);
+    with_timing(asked(9, true), || clamping.echo(&[])).unwrap();
+    with_timing(asked(2, false), || clamping.echo(&[])).unwrap();
+    clamping.echo(&[]).unwrap();
+    // Eight at once, of which two were counted above; then one an hour.
+    let often = (0..20).filter_map(|_| refusing.echo(&[]).err()).map(refused).collect::<Vec<_>>();
+    assert!(
+        often.len() >= 10 && often.iter().all(|why| *why == (SystemKind::Transient, minor::TOO_OFTEN)),
+        "{often:?}"
+    );
+    let counts = serving.counts();
+    assert_eq!((counts.clamped, counts.refused), (1, 2 + often.len() as u64));
+    let mut events = Vec::new();
+    running.stop(&mut |_, at, event| events.push((at, event)));
+    let invoked = events.iter().filter_map(|(_, event)| match event {
+        TraceEvent::Input(Input::Invoke(request)) => Some((request.importance, request.critical)),
+        _ => None,
+    });
+    assert_eq!(invoked.take(3).collect::<Vec<_>>(), [(3, false), (2, false), (3, false)]);
+    drop(serving);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_servant_without_an_object_is_an_error_with_the_file_s_objects() {
+    let text = text("127.0.0.1:7001", "127.0.0.1:7002");
+    let system = Arc::new(read(&text, "map.toml", None).unwrap().system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let install = |names: &[&str]| {
+        let mut objects = Objects::new();
+        names.iter().for_each(|name| objects.add::<dyn Tracker>(name, Arc::new(Servant::default())));
+        objects.install(&system, None, Node::new(system.clone(), plan.clone())).map(drop).unwrap_err()
+    };
+    let known = vec!["map".to_owned(), "eye".to_owned()];
+    assert_eq!(install(&["moon"]), ServantError::Unknown { object: "moon".into(), known });
+    assert_eq!(install(&["map", "map"]), ServantError::Twice { object: "map".into() });
+    let none = object::<dyn Tracker>(&system, "moon")
+        .map(|stub: TrackerStub| AsRef::<Reference<dyn Tracker>>::as_ref(&stub).clone());
+    assert_eq!(none.unwrap_err().kind, SystemKind::BadParam);
+}
