@@ -32,6 +32,7 @@ mod merge;
 mod naming;
 mod new;
 mod nodes;
+mod objects;
 mod own_time;
 mod promises;
 mod recordings;

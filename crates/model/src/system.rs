@@ -86,7 +86,7 @@ impl Contents {
 
 /// The parts that follow the part of an operation before its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallParts {
+pub struct CallSuccessors {
     /// The method for this caller, or its part before a call of its own.
     pub method: OperationId,
     /// The caller's rest.
@@ -470,7 +470,7 @@ impl Contents {
 
     /// The call at the end of an operation: the file's `calls` divides the caller into `NAME:call` and `NAME`. `None` for
     /// other operations and for oneway calls.
-    pub fn call_after(&self, id: OperationId) -> Option<CallParts> {
+    pub fn call_after(&self, id: OperationId) -> Option<CallSuccessors> {
         let caller = self.operation(id).name.strip_suffix(":call")?;
         let after = |before: OperationId| {
             let ids = (0..self.operations.len() as u32).map(OperationId);
@@ -480,7 +480,7 @@ impl Contents {
             (0..self.operations.len() as u32).map(OperationId).find(|one| self.operation(*one).name == caller)?;
         let method = after(id).find(|method| *method != rest)?;
         let answers = self.operation(rest).trigger.predecessors().iter().all(|before| *before != id);
-        answers.then_some(CallParts { method, rest })
+        answers.then_some(CallSuccessors { method, rest })
     }
 
     /// The periodic operation that sets its rate, if that rate is a range in the file: itself, or its only root.

@@ -19,11 +19,11 @@ const BURST: u64 = 16;
 pub(crate) struct Callers {
     /// A hash of the system's operations, as callers send it.
     system: u64,
-    entries: Vec<Caller>,
+    entries: Vec<FileCaller>,
 }
 
 #[derive(Debug)]
-struct Caller {
+struct FileCaller {
     /// Its part before the call.
     source: OperationId,
     /// The method's first part, and its last one.
@@ -45,7 +45,7 @@ impl Callers {
                 let rates = (0..system.epochs.len()).map(|epoch| system.release_rates(epoch)[source.index()]);
                 let rate = 2 * (rates.max().unwrap_or(0) / 1_000_000_000) + 10;
                 let allowance = PiMutex::new(Allowance::new(rate, BURST));
-                Caller { source, method, last, next: AtomicU64::new(0), allowance }
+                FileCaller { source, method, last, next: AtomicU64::new(0), allowance }
             })
         };
         let entries = system.operation_ids().filter_map(caller).collect();
@@ -54,7 +54,7 @@ impl Callers {
 
     /// Whether a call is one of the file, and `operations` serve it.
     pub fn calls(&self, call: &OperationCall, operations: &[OperationId]) -> bool {
-        let of_caller = |caller: &Caller| caller.source.0 == call.source && operations.contains(&caller.last);
+        let of_caller = |caller: &FileCaller| caller.source.0 == call.source && operations.contains(&caller.last);
         call.system == self.system && self.entries.iter().any(of_caller)
     }
 

@@ -13,7 +13,7 @@ const BURST: u64 = 8;
 /// The ceilings of one object's clients.
 #[derive(Debug)]
 pub(crate) struct Ceilings {
-    entries: Vec<Entry>,
+    entries: Vec<CeilingEntry>,
     /// Requests that asked for more than they got.
     clamped: AtomicU64,
     /// Requests that were refused.
@@ -21,7 +21,7 @@ pub(crate) struct Ceilings {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CeilingEntry {
     ceiling: ClientCeiling,
     /// The number of its user.
     uid: Option<u32>,
@@ -32,14 +32,14 @@ struct Entry {
 
 /// What a request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Admitted {
+pub(crate) struct AllowedClaims {
     /// The highest importance; `None`: that of the operation.
     pub importance: Option<u32>,
     pub critical: bool,
 }
 
 /// Of a client without an entry, and beyond its rate.
-const LOWEST: Admitted = Admitted { importance: Some(0), critical: false };
+const LOWEST: AllowedClaims = AllowedClaims { importance: Some(0), critical: false };
 
 /// The mark of a connection whose client has no entry.
 const UNNAMED: u32 = 0xffff;
@@ -47,7 +47,7 @@ const UNNAMED: u32 = 0xffff;
 impl Ceilings {
     /// None if the file has no ceilings.
     pub fn new(clients: &[ClientCeiling]) -> Option<Ceilings> {
-        let entry = |ceiling: &ClientCeiling| Entry {
+        let entry = |ceiling: &ClientCeiling| CeilingEntry {
             uid: match &ceiling.client {
                 ClientName::User(name) => users::user(name),
                 _ => None,
@@ -55,7 +55,7 @@ impl Ceilings {
             ceiling: ceiling.clone(),
             due: AtomicU64::new(0),
         };
-        let entries: Vec<Entry> = clients.iter().map(entry).collect();
+        let entries: Vec<CeilingEntry> = clients.iter().map(entry).collect();
         (!entries.is_empty()).then(|| Ceilings { entries, clamped: AtomicU64::new(0), refused: AtomicU64::new(0) })
     }
 
@@ -78,14 +78,14 @@ impl Ceilings {
         binding: u32,
         timing: Option<&RequestTiming>,
         now: u64,
-    ) -> Result<Admitted, SystemException> {
+    ) -> Result<AllowedClaims, SystemException> {
         let Some(entry) = self.entry_of(request, binding) else {
             let asks = timing.is_some_and(|timing| timing.importance > 0 || timing.critical);
             self.clamped.fetch_add(u64::from(asks), Ordering::Relaxed);
             return Ok(LOWEST);
         };
         let ceiling = &entry.ceiling;
-        let allowed = Admitted { importance: ceiling.importance, critical: ceiling.critical };
+        let allowed = AllowedClaims { importance: ceiling.importance, critical: ceiling.critical };
         let above = |timing: &RequestTiming| {
             ceiling.importance.is_some_and(|most| timing.importance > most) || (timing.critical && !ceiling.critical)
         };
@@ -105,7 +105,7 @@ impl Ceilings {
     }
 
     /// The client's entry: the first that names it. It is looked up once for each connection.
-    fn entry_of(&self, request: &OrderedRequest, binding: u32) -> Option<&Entry> {
+    fn entry_of(&self, request: &OrderedRequest, binding: u32) -> Option<&CeilingEntry> {
         let (mark, own) = (request.mark(), (binding + 1) << 16);
         let known = mark.load(Ordering::Relaxed);
         let at = if known & !0xffff == own {
@@ -122,7 +122,7 @@ impl Ceilings {
         let names = request.certificate().and_then(|octets| certificate_names(&octets).ok()).unwrap_or_default();
         let uid = request.credentials().map(|client| client.uid);
         let address = request.address();
-        let is_client = |entry: &Entry| match &entry.ceiling.client {
+        let is_client = |entry: &CeilingEntry| match &entry.ceiling.client {
             ClientName::Certificate(name) => names.contains(name),
             ClientName::User(_) => uid.is_some() && entry.uid == uid,
             network => address.is_some_and(|address| network.has_address(address)),
@@ -131,7 +131,7 @@ impl Ceilings {
     }
 }
 
-impl Entry {
+impl CeilingEntry {
     /// Whether a request at `now` keeps the client's rate; counts it if so.
     fn is_due(&self, now: u64) -> bool {
         let Some(interval) = self.ceiling.min_interval else { return true };
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(min_interval: Span) -> Entry {
+    fn entry(min_interval: Span) -> CeilingEntry {
         let client = ClientName::User("0".into());
         let ceiling = ClientCeiling {
             client,
@@ -160,7 +160,7 @@ mod tests {
             min_interval: Some(min_interval),
             refuses: false,
         };
-        Entry { ceiling, uid: Some(0), due: AtomicU64::new(0) }
+        CeilingEntry { ceiling, uid: Some(0), due: AtomicU64::new(0) }
     }
 
     proptest! {

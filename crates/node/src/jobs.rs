@@ -65,7 +65,7 @@ use hyoshi_runtime::{
 use hyoshi_trace::Signal;
 
 use crate::callers::Callers;
-use crate::ceilings::{Admitted, Ceilings};
+use crate::ceilings::{AllowedClaims, Ceilings};
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
 
@@ -80,7 +80,7 @@ struct OrderState {
     bindings: PiMutex<Vec<OperationBinding>>,
     held: PiMutex<HeldRequests>,
     /// Requests read in the present turn.
-    arrived: PiMutex<Turn>,
+    arrived: PiMutex<ReadTurn>,
     /// Requests with a context 30 that is damaged.
     damaged: AtomicU64,
     peers: OnceLock<PeerClocks>,
@@ -89,7 +89,7 @@ struct OrderState {
 
 /// The requests of a turn, and the clock of the run.
 #[derive(Debug)]
-struct Turn {
+struct ReadTurn {
     clock: MonotonicClock,
     /// Requests that are read now arrived after this time: an earlier turn has read all others.
     after: Instant,
@@ -201,7 +201,7 @@ impl JobOrder {
             processor,
             bindings: PiMutex::new(Vec::new()),
             held: PiMutex::new(held),
-            arrived: PiMutex::new(Turn {
+            arrived: PiMutex::new(ReadTurn {
                 clock: MonotonicClock::from_origin(0),
                 after: Instant::ZERO,
                 requests: Vec::with_capacity(TURN),
@@ -400,7 +400,7 @@ impl OrderState {
     }
 
     /// The request as a job, with the timing of its caller.
-    fn timed(&self, operation: OperationId, timing: Option<RequestTiming>, turn: &Turn) -> ArrivedRequest {
+    fn timed(&self, operation: OperationId, timing: Option<RequestTiming>, turn: &ReadTurn) -> ArrivedRequest {
         let read = ArrivedRequest { after: turn.after, ..ArrivedRequest::new(operation, 0) };
         let (Some(timing), clock) = (timing, &turn.clock) else { return read };
         let timing = on_machine_clock(self.of_peer(timing), monotonic().as_nanos());
@@ -415,7 +415,7 @@ impl OrderState {
     }
 
     /// With what its client may ask for.
-    fn limited(&self, read: ArrivedRequest, admitted: Option<Admitted>) -> ArrivedRequest {
+    fn limited(&self, read: ArrivedRequest, admitted: Option<AllowedClaims>) -> ArrivedRequest {
         let Some(admitted) = admitted else { return read };
         let declared = self.system.operation(read.operation);
         let importance = read.importance.unwrap_or(declared.importance);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{CallParts, HostId, Instant, OperationId, Processor, ProcessorId, Span, System};
+use hyoshi_model::{CallSuccessors, HostId, Instant, OperationId, Processor, ProcessorId, Span, System};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 
 use crate::ended::EndedBy;
@@ -18,7 +18,7 @@ pub(crate) struct CommonState {
     /// The scheduled end of the run.
     pub until: Instant,
     /// By operation that calls an object of the file: what follows the call.
-    pub calls: Vec<Option<CallParts>>,
+    pub calls: Vec<Option<CallSuccessors>>,
     /// By operation: it follows such a call.
     pub rests: Vec<bool>,
     /// By operation: requests to an object of the file can release it.
@@ -55,7 +55,7 @@ impl CommonState {
             true => ReleaseThread::default(),
             false => ReleaseThread { wake: hosts[processor.host.index()].clone(), ..ReleaseThread::default() },
         };
-        let calls: Vec<Option<CallParts>> = system.operation_ids().map(|id| object_call(&system, id)).collect();
+        let calls: Vec<Option<CallSuccessors>> = system.operation_ids().map(|id| object_call(&system, id)).collect();
         let mut rests = vec![false; system.operations.len()];
         calls.iter().flatten().for_each(|parts| rests[parts.rest.index()] = true);
         let mut served = vec![false; system.operations.len()];
@@ -129,7 +129,7 @@ impl CommonState {
 }
 
 /// The parts after an operation, if an object serves the method that it calls.
-pub(crate) fn object_call(system: &System, id: OperationId) -> Option<CallParts> {
+pub(crate) fn object_call(system: &System, id: OperationId) -> Option<CallSuccessors> {
     let parts = system.call_after(id)?;
     let method = last_part(system, parts.method);
     let mut served = system.objects.iter().flat_map(|object| object.all_operations());

@@ -159,7 +159,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "object",
         shape: Shape::Named,
-        doc: "An object whose requests are jobs; a program has its servant.",
+        doc: "An object of a program: requests to it are jobs.",
         keys: OBJECT,
     },
     Section { path: "object.clients", shape: Shape::Inline, doc: "What a client may ask for.", keys: CLIENT },
@@ -595,7 +595,7 @@ const OBJECT: &[Key] = &[
         "clients",
         Kind::Tables("object.clients"),
         Described("all may ask for what the operations have"),
-        "What clients may ask for; others get importance 0 and are not critical.",
+        "What clients may ask for; all other clients get importance 0 and are not critical.",
     ),
 ];
 

@@ -1,0 +1,84 @@
+//! Objects of a file, with the program of `examples/rt-objects.toml`: in one process, and as client and server.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::loopback::unused_address;
+use crate::common::{Ended, Place, alone, example};
+
+/// The file of the example, with addresses of this test's own.
+fn write(place: &Place) {
+    let text = std::fs::read_to_string(example("rt-objects.toml")).unwrap();
+    let own = |text: String, port: &str| text.replace(&format!("127.0.0.1:{port}"), &unused_address().to_string());
+    let text = ["7471", "7472", "7473"].into_iter().fold(text, own).replace("\"5s\"", "\"2s\"");
+    place.write("rt-objects.toml", text);
+}
+
+/// The example's program with these words.
+fn program(place: &Place, words: &str) -> Command {
+    let built = Path::new(env!("CARGO_BIN_EXE_hyoshi")).parent().unwrap();
+    let mut command = Command::new(built.join("examples/rt-objects"));
+    command.args(words.split_whitespace()).current_dir(place.path()).stdin(Stdio::null()).env("HYOSHI_COSTS", "none");
+    command
+}
+
+/// The jobs of an operation in a summary: finished, made and missed.
+fn jobs(summary: &Value, operation: &str) -> u64 {
+    let all = summary["operations"].as_array().unwrap();
+    let found = all.iter().find(|one| one["name"] == operation).unwrap_or_else(|| panic!("{operation} in {summary}"));
+    found["counts"]["made"].as_u64().unwrap() + found["counts"]["missed"].as_u64().unwrap()
+}
+
+#[test]
+fn the_calls_of_the_example_are_jobs_of_three_parts_that_replay_and_a_simulation_repeat() {
+    let _alone = alone();
+    let place = Place::new();
+    write(&place);
+    place.hyoshi("check rt-objects.toml").exits(0);
+    let words = "run rt-objects.toml --share-cpu --no-report --record run.hyo --format json";
+    let run = Ended::of(words, &program(&place, words).output().unwrap());
+    assert!(run.code <= 1, "{}", run.err);
+    let run = run.json();
+    let parts = ["steer:call", "locate@steer", "steer", "explore:call", "place@explore", "explore"];
+    let counts = parts.map(|part| jobs(&run, part));
+    assert!(counts[0] >= 60 && counts[3] >= 10, "{counts:?}");
+    // The end of the run cuts a call, at most.
+    assert!(counts.chunks(3).all(|call| call[0] - call[1] <= 2 && call[1] - call[2] <= 2), "{counts:?}");
+    place.hyoshi("trace replay run.hyo").exits(0);
+    let simulated = place.hyoshi("sim --from run.hyo --format json").json();
+    assert_eq!(parts.map(|part| jobs(&simulated, part)), counts);
+    let why = place.hyoshi("why run.hyo steer#20").exits(0).out;
+    assert!(why.contains("steer:call#20 on drive") && why.contains("locate@steer#20 on map"), "{why}");
+}
+
+#[test]
+fn client_and_server_run_in_two_processes_and_the_merged_recording_has_the_whole_call() {
+    let _alone = alone();
+    let place = Place::new();
+    write(&place);
+    let words = "run rt-objects.toml --share-cpu --no-report --host base --record base.hyo --format json";
+    let mut base = program(&place, words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let words = "run rt-objects.toml --share-cpu --no-report --host rover --record rover.hyo --format json";
+    let rover = Ended::of(words, &program(&place, words).output().unwrap());
+    assert!(rover.code <= 1, "{}", rover.err);
+    assert!(base.wait().unwrap().code().is_some_and(|code| code <= 1));
+    let rover = rover.json();
+    let counts = ["steer:call", "steer"].map(|part| jobs(&rover, part));
+    assert!(counts[0] >= 60 && counts[0] - counts[1] <= 2, "{counts:?}");
+    place.hyoshi("trace merge rover.hyo base.hyo -o both.hyo").exits(0);
+    let why = place.hyoshi("why both.hyo steer#20").exits(0).out;
+    assert!(why.contains("its trigger crossed hosts") && why.contains("locate@steer#20 on map"), "{why}");
+}
+
+#[test]
+fn a_program_without_the_servant_says_so_and_simulates_the_calls() {
+    let _alone = alone();
+    let place = Place::new();
+    write(&place);
+    let run = place.hyoshi("run rt-objects.toml --no-report --duration 500ms");
+    assert!(run.code <= 1 && run.out.contains("no servant for object map"), "{}{}", run.out, run.err);
+    let json = place.hyoshi("run rt-objects.toml --no-report --duration 500ms --format json").json();
+    assert!(jobs(&json, "locate@steer") >= 10, "{json}");
+}
