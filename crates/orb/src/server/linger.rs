@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn a_kick_ends_no_system_call_that_a_thread_makes_after_it_lingered() {
         let lane =
-            Lane::new(Weak::new(), LaneOptions::default(), Vec::new(), &ServerLimits::default(), None, None).unwrap();
+            Lane::new(Weak::new(), LaneOptions::default(), Vec::new(), &ServerLimits::default(), None, None, None)
+                .unwrap();
         lane.idle.store(1, Ordering::Relaxed);
         let over = std::sync::Arc::new(AtomicBool::new(false));
         let lingers = Spawn::new("lingers").spawn({

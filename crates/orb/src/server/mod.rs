@@ -16,6 +16,7 @@ mod handshakes;
 mod linger;
 mod order;
 mod owned;
+mod prioritize;
 mod reading;
 mod serve;
 mod source;
@@ -43,6 +44,8 @@ use crate::bidir::Claims;
 use crate::channel::{self, Pace, ReadBudget};
 use crate::current::{self, Serving};
 use crate::limits::{ServerLimits, millis};
+use crate::rt::current::Home;
+use crate::rt::{self, PoolLane};
 use crate::shared::Shared;
 use crate::socket::BUFFER;
 use crate::tls::TlsServer;
@@ -69,18 +72,27 @@ pub struct LaneOptions {
     /// All requests take less than some milliseconds, and are rare. Then no thread lingers, and no thread wakes up
     /// except those that serve. A request that still runs long delays others of its connection.
     pub brief: bool,
+    /// Octets of each thread's stack; default 256 KiB, at least 64 KiB.
+    pub stack: usize,
 }
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        LaneOptions { name: "orb".to_owned(), threads: 16, policy: ThreadPolicy::Other, cpu: None, brief: false }
+        LaneOptions {
+            name: "orb".to_owned(),
+            threads: 16,
+            policy: ThreadPolicy::Other,
+            cpu: None,
+            brief: false,
+            stack: 256 << 10,
+        }
     }
 }
 
 impl LaneOptions {
     /// A thread of the lane.
     fn spawn(&self, suffix: &str) -> Spawn {
-        let spawn = Spawn::new(format!("{}-{suffix}", self.name)).policy(self.policy);
+        let spawn = Spawn::new(format!("{}-{suffix}", self.name)).policy(self.policy).stack(self.stack);
         match self.cpu {
             Some(cpu) => spawn.cpu(cpu),
             None => spawn,
@@ -94,6 +106,8 @@ pub(crate) struct Lane {
     this: Weak<Lane>,
     orb: Weak<Shared>,
     options: LaneOptions,
+    /// The place in a thread pool, if it is a lane of one.
+    pool: Option<PoolLane>,
     limits: Limits,
     /// Requests of one connection that run at once.
     in_flight: u32,
@@ -185,6 +199,7 @@ impl Lane {
         limits: &ServerLimits,
         claims: Option<Claims>,
         order: Option<(Arc<dyn Order>, usize)>,
+        pool: Option<PoolLane>,
     ) -> io::Result<Arc<Lane>> {
         let poller = Poller::new()?;
         // Where they cannot be kicked threads linger their time.
@@ -197,6 +212,7 @@ impl Lane {
         Ok(Arc::new_cyclic(|this| Lane {
             this: this.clone(),
             orb,
+            pool,
             limits: Limits { message: limits.message, ..Limits::default() },
             in_flight: limits.in_flight,
             backlog: limits.backlog,
@@ -312,6 +328,7 @@ impl Lane {
         let _alive = Alive(&self);
         let Some(orb) = self.orb.upgrade() else { return };
         crate::shared::use_orb(&orb);
+        rt::current::settle(Some(self.home()));
         let mut worker = Worker::new(number);
         while !self.stopping() {
             let ready = self.poller.wait_with_hangup(None);
@@ -389,6 +406,16 @@ impl Lane {
         let now = channel::now();
         self.now.store(now, Ordering::Relaxed);
         now
+    }
+
+    /// The priority of its threads between requests.
+    fn home(&self) -> Home {
+        Home { priority: self.pool.map(|lane| lane.priority), policy: self.options.policy }
+    }
+
+    /// Its place in a thread pool.
+    pub(crate) fn pool(&self) -> Option<PoolLane> {
+        self.pool
     }
 
     pub(crate) fn name(&self) -> &str {

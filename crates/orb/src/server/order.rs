@@ -22,8 +22,8 @@ use super::Lane;
 use super::connection::Connection;
 use super::serve;
 use crate::current::{self, Serving};
-use crate::minor;
 use crate::shared::Shared;
+use crate::{minor, rt};
 
 /// Messages larger than this do not stay allocated.
 const KEEP: usize = 256 << 10;
@@ -219,6 +219,7 @@ impl OrderedRequest {
         self.answer(|received, connection, to, early| {
             serve::message(&orb, &connection.socket.terms, received, to, early);
         });
+        rt::current::go_home();
         current::serve(outer);
     }
 

@@ -1,6 +1,7 @@
 //! A message from a client, carried out: the hot path of the server.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use hyoshi_wire::giop::{
     Addressing, CONTEXT_CODE_SETS, LocateReplyHeader, LocateRequest, LocateStatus, Message, MessageKind, Received,
@@ -8,9 +9,11 @@ use hyoshi_wire::giop::{
 };
 use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, SystemException, SystemKind, Version};
 
+use super::prioritize;
 use crate::call::Call;
 use crate::channel::Negotiated;
 use crate::objects::{Elsewhere, Found, Located, Servant, special};
+use crate::rt::AdapterRt;
 use crate::shared::Shared;
 use crate::{current, minor};
 
@@ -134,21 +137,25 @@ const FOREIGN: SystemException = SystemKind::CodesetIncompatible.not_done(minor:
 fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn FnMut(&[u8]) -> bool) {
     let Ok(key) = request.target.key() else { return ask_for_key(request, to) };
     let mut call = Call::new(request, to);
-    let carried = |found: &Found, key: &[u8]| {
+    let carried = |found: &Found, key: &[u8], rt: Option<&Arc<AdapterRt>>| -> Result<(), Elsewhere> {
         let servant = found.servant();
+        let _priority = match rt {
+            Some(rt) => Some(prioritize::begin(orb, rt, key, servant, request, &mut call)?),
+            None => None,
+        };
         if request.response == Response::Server && servant.is_oneway(request.operation) {
             call.answer_early(early);
         }
         let _within = current::within(key);
         // By itself, so that a locator gets back what it lent.
-        guarded(|| carry_out(orb, servant, &mut call))?
+        Ok(guarded(|| carry_out(orb, servant, &mut call))??)
     };
     let version = request.arguments.version();
     let done = guarded(|| orb.adapters.find(key, request.operation, version, carried));
     match done.unwrap_or_else(|panicked| Err(panicked.into())) {
         Ok(Ok(())) => {}
-        Ok(Err(exception)) | Err(Elsewhere::Raise(exception)) => call.raise(exception),
-        Err(Elsewhere::Forward(ior)) => call.forward(|to| ior.encode(to)),
+        Ok(Err(Elsewhere::Raise(exception))) | Err(Elsewhere::Raise(exception)) => call.raise(exception),
+        Ok(Err(Elsewhere::Forward(ior))) | Err(Elsewhere::Forward(ior)) => call.forward(|to| ior.encode(to)),
     }
     if !orb.server_interceptors.is_empty()
         && let Err(panicked) = guarded(|| after(orb, &mut call))
@@ -250,7 +257,6 @@ pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &m
 #[cfg(test)]
 mod tests {
     use std::any::{Any, TypeId};
-    use std::sync::Arc;
 
     use hyoshi_wire::giop::{Reassembler, RequestHeader, Target};
     use hyoshi_wire::{ByteOrder, Limits};
