@@ -249,7 +249,7 @@ impl NodePeers {
             threads: connections + 1,
             policy: ThreadPolicy::Fifo(RELEASE),
             cpu,
-            brief: false,
+            ..LaneOptions::default()
         };
         let limits = ServerLimits {
             connections,

@@ -147,14 +147,16 @@ impl Adapter {
 
     /// The same, bound to the ORB's order ([`OrbBuilder::order`](crate::OrbBuilder::order)). The order receives
     /// `binding` with each request to the object. Operations that all objects have (such as `_is_a`) and locate
-    /// requests are answered at once. Fails also if the ORB has no order.
+    /// requests are answered at once. Fails also if the ORB has no order, or the adapter's thread pool buffers requests.
     pub fn activate_ordered<T: Interface + ?Sized>(
         &self,
         id: impl AsRef<[u8]>,
         servant: Arc<T>,
         binding: u32,
     ) -> Result<T::Stub, AdapterError> {
-        if !self.orb.upgrade().ok_or(AdapterError::Gone)?.is_ordered {
+        let buffers = |rt: &Arc<AdapterRt>| rt.pool.as_ref().is_some_and(|pool| pool.buffers);
+        let is_ordered = self.orb.upgrade().ok_or(AdapterError::Gone)?.is_ordered;
+        if !is_ordered || self.core.rt.as_ref().is_some_and(buffers) {
             return Err(AdapterError::NoOrder);
         }
         self.core.activate(id.as_ref(), Servant::new(servant), Some(binding))?;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use hyoshi_orb::rt::{
     AboveCeiling, ClientScheduler, DirectMapping, NativeMapping, Priority, PriorityBands, PriorityCeilings,
-    PriorityModel, PriorityTransform, RtPolicyError, ScheduleError, ServerScheduler, ThreadpoolError, ThreadpoolLane,
-    ThreadpoolOptions, current,
+    PriorityModel, PriorityTransform, RequestBuffer, RtPolicyError, ScheduleError, ServerScheduler, ThreadpoolError,
+    ThreadpoolLane, ThreadpoolOptions, current,
 };
 use hyoshi_orb::{
     AdapterBuilder, AdapterError, ClientInterceptor, Ior, IorEndpoint, Orb, OrbBuilder, Outgoing, Replied,
@@ -408,11 +408,14 @@ fn pools_that_cannot_work_are_refused_and_one_in_use_is_not_destroyed() {
     assert!(refused(&[lane(40, 1)]).starts_with("CORBA priority 40: the priority mapping has no native priority"));
     let elsewhere = ThreadpoolLane { listen: vec!["nowhere".into()], ..lane(1, 1) };
     assert!(refused(&[elsewhere]).starts_with("\"nowhere\" is not an endpoint"));
+    let both = RequestBuffer { requests: 1, octets: 1 };
+    let both = ThreadpoolOptions { allow_borrowing: true, buffering: Some(both), ..DEFAULT() };
+    assert!(matches!(rt.create_threadpool(lane(1, 1), &both), Err(ThreadpoolError::BorrowsAndBuffers)));
     let client = Orb::client().unwrap();
     let nowhere = client.rt().create_threadpool(lane(1, 1), &DEFAULT()).unwrap_err();
     assert!(matches!(nowhere, ThreadpoolError::NoEndpoint(_)), "{nowhere}");
 
-    let pool = rt.create_threadpool(lane(7, 1), &ThreadpoolOptions { stack: 1 << 20 }).unwrap();
+    let pool = rt.create_threadpool(lane(7, 1), &ThreadpoolOptions { stack: 1 << 20, ..DEFAULT() }).unwrap();
     let (adapter, probed) = served(orb.adapter("a").threadpool(pool));
     let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
     orb.ready();
@@ -475,6 +478,106 @@ fn lanes_do_not_wait_for_each_other() {
     assert_eq!(probed.next().current, Some(20));
     probed.go.send(()).unwrap();
     blocked.join().unwrap();
+}
+
+/// Calls `name`, which waits, on a thread and connection of its own.
+fn blocked(stub: &TrackerStub) -> std::thread::JoinHandle<Result<String, SystemException>> {
+    let ior = stub.ior().to_string();
+    std::thread::spawn(move || {
+        let client = Orb::client().unwrap();
+        client.resolve_unchecked::<dyn Tracker>(&ior).unwrap().name()
+    })
+}
+
+#[test]
+fn a_busy_lane_borrows_threads_of_lower_lanes_which_return_to_their_own() {
+    if !has_privilege() {
+        return;
+    }
+    let orb = listening(direct());
+    let options = ThreadpoolOptions { allow_borrowing: true, ..DEFAULT() };
+    let lanes = [lane(5, 1), lane(20, 1), lane(30, 1)];
+    let pool = orb.rt().create_threadpool_with_lanes(&lanes, &options).unwrap();
+    let model = PriorityModel::ServerDeclared { priority: priority(5) };
+    let (adapter, probed) = served(orb.adapter("a").priority_model(model).threadpool(pool));
+    let activate =
+        |number| adapter.activate_with_priority::<dyn Tracker>(probed.probe.clone(), priority(number)).unwrap();
+    let [low, middle, high] = [5, 20, 30].map(activate);
+    orb.ready();
+    let client = Orb::client().unwrap();
+    let on_own = |stub: &TrackerStub, number: i16| {
+        remote(&client, stub).nothing().unwrap();
+        let ran = probed.next();
+        assert!(ran.at(number, 40 + number as u8), "{ran:?}");
+        ran.thread
+    };
+    for _ in 0..3 {
+        for (stub, number) in [(&low, 5), (&middle, 20), (&high, 30)] {
+            assert_eq!(on_own(stub, number), format!("rt{pool}-{number}-0"));
+        }
+        // The thread of the highest lane is busy, then two are, then all.
+        let waits: Vec<_> = (0..3)
+            .map(|_| {
+                let waits = blocked(&high);
+                assert!(probed.next().at(30, 70));
+                waits
+            })
+            .collect();
+        let fourth = blocked(&high);
+        (0..4).for_each(|_| probed.go.send(()).unwrap());
+        assert!(probed.next().at(30, 70));
+        waits.into_iter().chain([fourth]).for_each(|waits| drop(waits.join().unwrap().unwrap()));
+    }
+    // A middle lane does not borrow from a higher one.
+    let waits = [blocked(&middle), blocked(&middle)];
+    (0..2).for_each(|_| assert!(probed.next().at(20, 60)));
+    assert_eq!(on_own(&high, 30), format!("rt{pool}-30-0"));
+    (0..2).for_each(|_| probed.go.send(()).unwrap());
+    waits.into_iter().for_each(|waits| drop(waits.join().unwrap().unwrap()));
+    adapter.destroy();
+    orb.rt().destroy_threadpool(pool).unwrap();
+}
+
+#[test]
+fn requests_wait_in_the_buffer_up_to_its_limits() {
+    let orb = listening(direct());
+    let buffering = RequestBuffer { requests: 2, octets: 4096 };
+    let options = ThreadpoolOptions { buffering: Some(buffering), ..DEFAULT() };
+    let pool = orb.rt().create_threadpool(lane(5, 1), &options).unwrap();
+    let model = PriorityModel::ServerDeclared { priority: priority(7) };
+    let (adapter, probed) = served(orb.adapter("a").priority_model(model).threadpool(pool));
+    let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
+    orb.ready();
+    let client = Orb::client().unwrap();
+    let stub = remote(&client, &tracker);
+    let full = (SystemKind::Transient, minor::RT_BUFFER);
+    for _ in 0..3 {
+        let running = blocked(&tracker);
+        let ran = probed.next();
+        assert_eq!((ran.current, ran.thread.as_str()), (Some(7), &*format!("rt{pool}-5-w0")));
+        assert_eq!(minor_of(stub.echo(&[0; 5000])), full, "too many octets");
+        let waiting = [stub.name_async(), stub.name_async()];
+        assert_eq!(minor_of(stub.echo(&[])), full, "too many requests");
+        (0..3).for_each(|_| probed.go.send(()).unwrap());
+        running.join().unwrap().unwrap();
+        for waits in waiting {
+            waits.wait().unwrap();
+            probed.next();
+        }
+    }
+    // An idle thread is not a buffer: any request fits.
+    assert_eq!(stub.echo(&[0; 5000]).unwrap().len(), 5000);
+    // What waits at the end is refused.
+    let running = blocked(&tracker);
+    probed.next();
+    let waiting = stub.name_async();
+    assert_eq!(stub.echo(&[0; 5000]).unwrap_err().minor, minor::RT_BUFFER);
+    let ends = std::thread::spawn(move || orb.shutdown());
+    probed.go.send(()).unwrap();
+    probed.go.send(()).unwrap();
+    running.join().unwrap().unwrap();
+    let _ = waiting.wait();
+    ends.join().unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::OrbError;
 use crate::bidir::Claims;
 use crate::endpoint::Listening;
 use crate::rt::PoolLane;
-use crate::server::{Lane, LaneOptions, Order};
+use crate::server::{Buffer, Lane, LaneOptions, Order};
 use crate::shared::Shared;
 use crate::tls::TlsServer;
 
@@ -23,6 +23,12 @@ pub(super) struct LaneMaker {
     pub(super) order: Option<(Arc<dyn Order>, usize)>,
     /// The ORB's first endpoint.
     pub(super) beside: Option<Listening>,
+}
+
+/// The place of a lane in a thread pool, and its buffer with room for so many requests, if it has one.
+pub(super) struct LaneInPool {
+    pub(super) place: PoolLane,
+    pub(super) buffer: Option<(Arc<Buffer>, usize)>,
 }
 
 /// The bound endpoints of a lane.
@@ -61,11 +67,18 @@ impl LaneMaker {
         shared: &Arc<Shared>,
         options: LaneOptions,
         places: LanePlaces,
-        pool: Option<PoolLane>,
+        pool: Option<LaneInPool>,
         all_at_once: bool,
     ) -> io::Result<Arc<Lane>> {
-        let (orb, order) = (Arc::downgrade(shared), self.order.clone());
-        let lane = Lane::new(orb, options, places.listeners, &shared.server, self.claims, order, pool)?;
+        let orb = Arc::downgrade(shared);
+        let place = pool.as_ref().map(|pool| pool.place);
+        let buffer = pool.and_then(|pool| pool.buffer);
+        let order = match &buffer {
+            Some((buffer, requests)) => Some((buffer.clone() as Arc<dyn Order>, *requests)),
+            None => self.order.clone(),
+        };
+        let lane = Lane::new(orb, options, places.listeners, &shared.server, self.claims, order, place)?;
+        buffer.into_iter().for_each(|(buffer, _)| lane.buffer_requests(buffer));
         if self.claims.is_some() {
             lane.carry_both()?;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,10 +10,12 @@ use hyoshi_os::ThreadPolicy;
 use hyoshi_wire::SystemException;
 use hyoshi_wire::ior::IorEndpoint;
 
-use super::{Orb, OrbError};
+use super::lanes::{LaneInPool, LanePlaces};
+use super::{Orb, OrbError, Running};
 use crate::endpoint::{ListenError, Listening};
+use crate::rt::current::Home;
 use crate::rt::{LanePlace, PoolLane, PoolPlaces, Priority, ThreadpoolId};
-use crate::server::{Lane, LaneOptions};
+use crate::server::{Buffer, Lane, LaneOptions, RequestBuffer};
 
 /// The threads of a lane, or of a pool without lanes.
 ///
@@ -36,11 +39,20 @@ pub struct ThreadpoolLane {
 pub struct ThreadpoolOptions {
     /// Octets of each thread's stack; default 256 KiB, at least 64 KiB.
     pub stack: usize,
+    /// If all threads of a lane are busy, idle threads of lower lanes serve its clients, at its priority; default false.
+    /// Only of pools with lanes.
+    pub allow_borrowing: bool,
+    /// Requests that find no idle thread wait in memory, within these limits; default `None`: they wait in their sockets. It
+    /// costs a change of threads for each request, and one thread more for each lane, which reads.
+    pub buffering: Option<RequestBuffer>,
 }
+
+/// The most requests that a buffer has room for; connections are not read beyond that.
+const MOST_BUFFERED: usize = 1 << 16;
 
 impl Default for ThreadpoolOptions {
     fn default() -> Self {
-        ThreadpoolOptions { stack: LaneOptions::default().stack }
+        ThreadpoolOptions { stack: LaneOptions::default().stack, allow_borrowing: false, buffering: None }
     }
 }
 
@@ -56,6 +68,8 @@ pub enum ThreadpoolError {
     SamePriority(Priority),
     /// The priority mapping has no native priority for it.
     NotMapped(Priority),
+    /// A pool whose lanes borrow threads cannot buffer requests, which wait for the lane's own threads.
+    BorrowsAndBuffers,
     /// The ORB has no endpoint, and the lane none of its own.
     NoEndpoint(Priority),
     /// A text that is not an endpoint.
@@ -82,6 +96,9 @@ impl fmt::Display for ThreadpoolError {
             }
             ThreadpoolError::NotMapped(priority) => {
                 write!(f, "CORBA priority {priority}: the priority mapping has no native priority for it")
+            }
+            ThreadpoolError::BorrowsAndBuffers => {
+                f.write_str("a thread pool cannot both borrow threads and buffer requests: choose one")
             }
             ThreadpoolError::NoEndpoint(priority) => {
                 write!(
@@ -200,6 +217,9 @@ impl RtOrb {
         let shared = &running.shared;
         lanes.sort_by_key(|lane| lane.priority);
         check(&lanes)?;
+        if options.allow_borrowing && options.buffering.is_some() {
+            return Err(ThreadpoolError::BorrowsAndBuffers);
+        }
         let natives = lanes
             .iter()
             .map(|lane| shared.rt.native(lane.priority).map_err(|_| ThreadpoolError::NotMapped(lane.priority)));
@@ -233,8 +253,7 @@ impl RtOrb {
                 ..LaneOptions::default()
             };
             let place = PoolLane { pool: id, priority: lane.priority };
-            let lane = running.maker.make(shared, lane_options, bound, Some(place), true);
-            match lane {
+            match make(running, lane_options, bound, place, options.buffering) {
                 Ok(lane) => made.push(lane),
                 Err(error) => {
                     end(made.iter(), running.end_of_patience());
@@ -242,7 +261,13 @@ impl RtOrb {
                 }
             }
         }
-        let pool = Arc::new(PoolPlaces { id, has_lanes, lanes: places });
+        if options.allow_borrowing
+            && let Err(error) = (1..made.len()).try_for_each(|at| made[at].borrow_from(&made[..at]))
+        {
+            end(made.iter(), running.end_of_patience());
+            return Err(ThreadpoolError::Orb(OrbError::System(error)));
+        }
+        let pool = Arc::new(PoolPlaces { id, has_lanes, buffers: options.buffering.is_some(), lanes: places });
         shared.rt.pools.rcu(|pools| pools.iter().chain([&pool]).cloned().collect::<Vec<_>>());
         running.lanes.rcu(|all| all.iter().chain(&made).cloned().collect::<Vec<_>>());
         if shared.is_stopped() {
@@ -254,6 +279,25 @@ impl RtOrb {
         }
         Ok(id)
     }
+}
+
+fn make(
+    running: &Running,
+    options: LaneOptions,
+    bound: LanePlaces,
+    place: PoolLane,
+    buffering: Option<RequestBuffer>,
+) -> io::Result<Arc<Lane>> {
+    let (mut options, mut buffer) = (options, None);
+    if let Some(limits) = buffering {
+        let home = Home { priority: Some(place.priority), policy: options.policy };
+        let workers = options.threads;
+        // One more, to be refused.
+        let room = limits.requests.saturating_add(workers + 1).min(MOST_BUFFERED);
+        buffer = Some((Buffer::start(limits, &options, home)?, room));
+        options.threads = 1;
+    }
+    running.maker.make(&running.shared, options, bound, Some(LaneInPool { place, buffer }), true)
 }
 
 fn check(lanes: &[ThreadpoolLane]) -> Result<(), ThreadpoolError> {

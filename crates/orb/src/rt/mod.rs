@@ -27,3 +27,4 @@ pub(crate) use settings::{LanePlace, PoolLane, PoolPlaces, RtSettings};
 pub use transform::PriorityTransform;
 
 pub use crate::orb::{RtOrb, ThreadpoolError, ThreadpoolLane, ThreadpoolOptions};
+pub use crate::server::RequestBuffer;

@@ -43,6 +43,8 @@ pub(crate) struct PoolPlaces {
     pub(crate) id: ThreadpoolId,
     /// Created with lanes: clients choose one by their priority.
     pub(crate) has_lanes: bool,
+    /// Its requests wait in its own buffer: no order of the program applies to them.
+    pub(crate) buffers: bool,
     /// The lowest priority first; at least one.
     pub(crate) lanes: Vec<LanePlace>,
 }

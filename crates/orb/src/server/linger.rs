@@ -53,7 +53,9 @@ impl Lane {
         if self.options.brief || self.idle.load(Ordering::Relaxed) == 0 || short.load(Ordering::Relaxed) > 0 {
             return false;
         }
-        stays[thread].store(STAYS, Ordering::SeqCst);
+        // A borrowed thread is needed in its own lane.
+        let Some(own) = stays.get(thread) else { return false };
+        own.store(STAYS, Ordering::SeqCst);
         // A thread that needs it has set `short` before, or sees it stay.
         if short.load(Ordering::SeqCst) > 0 || self.stopping() {
             self.lingered(thread);

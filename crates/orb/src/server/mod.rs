@@ -7,6 +7,8 @@
 //! is silent for longer, or whose lane is short of threads, returns to epoll. Buffers belong to threads.
 
 mod accept;
+mod borrow;
+mod buffer;
 mod connection;
 mod connections;
 mod duplex;
@@ -25,7 +27,7 @@ mod tick;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
@@ -34,6 +36,7 @@ use hyoshi_os::{
 };
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
+use self::borrow::{BORROWERS, Borrowing};
 use self::connections::{Connections, FIRST};
 use self::duplex_reader::DuplexReader;
 use self::fair::Fairness;
@@ -44,12 +47,14 @@ use crate::bidir::Claims;
 use crate::channel::{self, Pace, ReadBudget};
 use crate::current::{self, Serving};
 use crate::limits::{ServerLimits, millis};
-use crate::rt::current::Home;
+pub(crate) use crate::rt::current::Home;
 use crate::rt::{self, PoolLane};
 use crate::shared::Shared;
 use crate::socket::BUFFER;
 use crate::tls::TlsServer;
 
+pub(crate) use buffer::Buffer;
+pub use buffer::RequestBuffer;
 pub(crate) use connection::Connection;
 pub use order::{Order, OrderedRequest};
 pub use owned::OwnedLane;
@@ -122,6 +127,9 @@ pub(crate) struct Lane {
     patience: May,
     /// Requests that run in an order of the program's own.
     ordered: Option<Ordered>,
+    /// Requests that wait for its workers, if it buffers requests.
+    buffer: OnceLock<Arc<Buffer>>,
+    borrowing: Borrowing,
     /// The owner's state, if it has no threads.
     worker: Option<PiMutex<Worker>>,
     /// The thread that is within a turn, or 0.
@@ -223,6 +231,8 @@ impl Lane {
             // A thread that runs ordered requests must not wait: it has other requests to run.
             patience: if owned || order.is_some() { May::Never } else { May::Wait },
             ordered: order.map(|(order, places)| Ordered::new(order, places)),
+            buffer: OnceLock::new(),
+            borrowing: Borrowing::default(),
             worker: owned.then(|| PiMutex::new(Worker::new(0))),
             turning: AtomicU32::new(0),
             turn: ReadBudget {
@@ -334,6 +344,9 @@ impl Lane {
             let ready = self.poller.wait_with_hangup(None);
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
             let may_grow = self.started() < self.options.threads;
+            if idle == 0 && !may_grow {
+                self.ask_lenders();
+            }
             // A lane that has all its threads can have no other, but perhaps one back.
             if idle == 0 || !self.options.brief {
                 orb.housekeeping.wake(idle == 0 && may_grow);
@@ -354,7 +367,8 @@ impl Lane {
     /// Does what epoll reports.
     fn take_up(self: &Arc<Self>, orb: &Arc<Shared>, ready: (Ready, bool), worker: &mut Worker) {
         match ready {
-            (Ready::Source(listener), _) if listener < FIRST => self.accept(listener),
+            (Ready::Source(listener), _) if listener < BORROWERS => self.accept(listener),
+            (Ready::Source(lane), _) if lane < FIRST => self.serve_borrower(orb, lane, worker),
             (Ready::Source(number), ended) => {
                 if let Some(connection) = self.table.get(number) {
                     if ended {
@@ -375,13 +389,28 @@ impl Lane {
 
     /// A thread serves the connection, which it owns since `epoch`.
     fn begin_work(&self, number: usize, connection: &Arc<Connection>, epoch: u64) {
-        *self.at_work[number].lock() = Some(AtWork { connection: connection.clone(), epoch, seen: None });
+        if let Some(place) = self.place(number) {
+            *place.lock() = Some(AtWork { connection: connection.clone(), epoch, seen: None });
+        }
         current::serve(Some(Serving { connection: connection.clone(), epoch: Some(epoch) }));
     }
 
     fn end_work(&self, number: usize) {
         current::serve(None);
-        *self.at_work[number].lock() = None;
+        if let Some(place) = self.place(number) {
+            *place.lock() = None;
+        }
+    }
+
+    /// Of a thread of the lane, or one that it has borrowed.
+    fn place(&self, number: usize) -> Option<&PiMutex<Option<AtWork>>> {
+        let borrowed = || self.borrowing.at_work.get()?.get(number - self.at_work.len());
+        self.at_work.get(number).or_else(borrowed)
+    }
+
+    /// All requests go to this buffer, which is the lane's order. Called before the lane is opened.
+    pub(crate) fn buffer_requests(&self, buffer: Arc<Buffer>) {
+        let _ = self.buffer.set(buffer);
     }
 
     /// Lets another thread read a connection while its request runs, if fewer than `most` of its requests run.
@@ -458,7 +487,10 @@ impl Lane {
     pub(crate) fn wait_for_threads(&self, until: Instant) -> bool {
         let own = hyoshi_os::own_thread();
         let is_own = |thread: &SpawnedThread<()>| thread.handle.tid() == own;
-        let is_here = || self.threads.lock().iter().any(is_own) || self.turning.load(Ordering::Relaxed) == own;
+        let is_here = || {
+            let turns = self.turning.load(Ordering::Relaxed) == own;
+            self.threads.lock().iter().any(is_own) || turns || self.has_borrowed_this()
+        };
         // A request in an order that ends the ORB does not wait for itself.
         let runs_ordered = usize::from(current::runs_ordered());
         let ordered = || self.ordered.as_ref().map_or(0, |it| it.taken().saturating_sub(runs_ordered));
@@ -497,6 +529,9 @@ impl Lane {
             // Connections that it got since: now it gets no more.
             let late = self.table.all().into_iter().filter(|connection| connection.duplex.get().is_some());
             late.filter(|connection| !connection.is_running()).for_each(|connection| self.end(&connection));
+        }
+        if let Some(buffer) = self.buffer.get() {
+            buffer.end();
         }
         let threads = std::mem::take(&mut *self.threads.lock());
         let own = hyoshi_os::own_thread();

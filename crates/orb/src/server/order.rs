@@ -127,7 +127,11 @@ impl Lane {
     ) -> Handed {
         let Some(ordered) = &self.ordered else { return Handed::Unbound };
         let Ok(key) = request.target.key() else { return Handed::Unbound };
-        let Some(binding) = orb.adapters.binding(key, request.operation) else { return Handed::Unbound };
+        let binding = match self.buffer.get() {
+            Some(_) => Some(0),
+            None => orb.adapters.binding(key, request.operation),
+        };
+        let Some(binding) = binding else { return Handed::Unbound };
         // Now: those behind it may run first. A client that is refused gets its reply at once.
         if serve::greet(&connection.socket.terms, received, request, to).is_err() {
             return Handed::Unbound;
