@@ -434,6 +434,28 @@ fn pools_that_cannot_work_are_refused_and_one_in_use_is_not_destroyed() {
     assert!(matches!(rt.create_threadpool(lane(1, 1), &DEFAULT()), Err(ThreadpoolError::Gone)));
 }
 
+#[test]
+fn a_lane_has_its_static_and_dynamic_threads_from_the_start_and_an_endpoint_of_its_own() {
+    let orb = listening(direct());
+    let listen = vec!["iiop://127.0.0.1:0".to_owned(); 2];
+    let lanes = [ThreadpoolLane { dynamic_threads: 2, listen, ..lane(33, 1) }, lane(34, 1)];
+    let pool = orb.rt().create_threadpool_with_lanes(&lanes, &DEFAULT()).unwrap();
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").unwrap();
+        let name =
+            |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.ok()?.path().join("comm")).ok();
+        all.filter_map(name).filter(|name| name.starts_with(&format!("rt{pool}-33-"))).count()
+    };
+    assert_eq!(threads(), 3);
+    let adapter = orb.adapter("a").threadpool(pool).build().unwrap();
+    let tracker = adapter.activate::<dyn Tracker>(Probed::new().probe).unwrap();
+    assert_eq!(lanes_of(&tracker), [Some(33), Some(33), Some(34)]);
+    let mut ports: Vec<_> = endpoints(&tracker).into_iter().chain(orb.endpoints().to_vec()).collect();
+    ports.sort_by_key(|endpoint| format!("{endpoint:?}"));
+    ports.dedup();
+    assert_eq!(ports.len(), 4);
+}
+
 /// Leader and followers in one: the thread waits, reads and serves, whichever connection is next.
 #[test]
 fn a_lane_of_one_thread_serves_all_connections_one_request_at_a_time() {
@@ -548,35 +570,46 @@ fn requests_wait_in_the_buffer_up_to_its_limits() {
     let (adapter, probed) = served(orb.adapter("a").priority_model(model).threadpool(pool));
     let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
     orb.ready();
-    let client = Orb::client().unwrap();
-    let stub = remote(&client, &tracker);
-    let full = (SystemKind::Transient, minor::RT_BUFFER);
-    for _ in 0..3 {
-        let running = blocked(&tracker);
+    let profile = tracker.ior().iiop().next().unwrap().unwrap();
+    let mut stream = TcpStream::connect((profile.host, profile.port)).unwrap();
+    // On one connection requests are read in their order.
+    let request = |id, octets: usize| {
+        let (target, response) = (Target::Key(profile.key), Response::Target);
+        let header = RequestHeader { id, response, target, operation: "_get_name", contexts: &[] };
+        let mut to = Encoder::new(ByteOrder::Big);
+        let begun = header.begin(&mut to).unwrap();
+        to.raw(&vec![0; octets]);
+        begun.end(&mut to).unwrap();
+        to.into_bytes()
+    };
+    let reply = |stream: &mut TcpStream| {
+        let reply = peer::message(stream).unwrap();
+        let number = |at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap());
+        // A system exception: its name of 31 octets, its minor code.
+        (peer::id(&reply), (number(16) == 2).then(|| number(reply.len() - 8)))
+    };
+    for _ in 0..20 {
+        stream.write_all(&request(1, 0)).unwrap();
         let ran = probed.next();
         assert_eq!((ran.current, ran.thread.as_str()), (Some(7), &*format!("rt{pool}-5-w0")));
-        assert_eq!(minor_of(stub.echo(&[0; 5000])), full, "too many octets");
-        let waiting = [stub.name_async(), stub.name_async()];
-        assert_eq!(minor_of(stub.echo(&[])), full, "too many requests");
-        (0..3).for_each(|_| probed.go.send(()).unwrap());
-        running.join().unwrap().unwrap();
-        for waits in waiting {
-            waits.wait().unwrap();
-            probed.next();
+        let rest = [request(2, 5000), request(3, 0), request(4, 0), request(5, 0)].concat();
+        stream.write_all(&rest).unwrap();
+        assert_eq!(reply(&mut stream), (2, Some(minor::RT_BUFFER)), "too many octets");
+        assert_eq!(reply(&mut stream), (5, Some(minor::RT_BUFFER)), "too many requests");
+        for id in [1, 3, 4] {
+            probed.go.send(()).unwrap();
+            assert_eq!(reply(&mut stream), (id, None));
         }
+        (0..2).for_each(|_| drop(probed.next()));
     }
-    // An idle thread is not a buffer: any request fits.
-    assert_eq!(stub.echo(&[0; 5000]).unwrap().len(), 5000);
-    // What waits at the end is refused.
-    let running = blocked(&tracker);
-    probed.next();
-    let waiting = stub.name_async();
-    assert_eq!(stub.echo(&[0; 5000]).unwrap_err().minor, minor::RT_BUFFER);
+    // The end waits for requests that were read.
+    stream.write_all(&[request(1, 0), request(2, 0), request(3, 0), request(4, 0)].concat()).unwrap();
+    assert_eq!(reply(&mut stream), (4, Some(minor::RT_BUFFER)));
     let ends = std::thread::spawn(move || orb.shutdown());
-    probed.go.send(()).unwrap();
-    probed.go.send(()).unwrap();
-    running.join().unwrap().unwrap();
-    let _ = waiting.wait();
+    (0..3).for_each(|_| probed.go.send(()).unwrap());
+    for id in [1, 2, 3] {
+        assert_eq!(reply(&mut stream), (id, None));
+    }
     ends.join().unwrap();
 }
 

@@ -156,6 +156,9 @@ fn put(known: Option<ThreadPolicy>, wanted: ThreadPolicy) -> Option<ThreadPolicy
 
 #[cfg(test)]
 mod tests {
+    use hyoshi_os::own_thread;
+    use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
+
     use super::*;
 
     #[test]
@@ -178,6 +181,30 @@ mod tests {
             assert_eq!(priority(), Priority::new(5));
             drop(outer);
             assert_eq!(priority(), None);
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+
+    #[test]
+    fn the_kernel_is_called_only_if_the_priority_differs() {
+        let run = || {
+            let policy = ThreadPolicy::Fifo(45);
+            if set_own_policy(policy).is_err() {
+                return println!("skipped: needs real-time priorities");
+            }
+            let class = || Scheduling::of(own_thread()).unwrap().class;
+            settle(Some(Home { priority: Priority::new(5), policy }));
+            // Behind its back: it is visible whether the kernel is called.
+            set_own_policy(ThreadPolicy::Fifo(50)).unwrap();
+            drop(run_at(Priority::new(5).unwrap(), 45));
+            go_home();
+            assert_eq!(class(), SchedulingClass::Fifo(50));
+            let higher = run_at(Priority::new(9).unwrap(), 49);
+            assert_eq!(class(), SchedulingClass::Fifo(49));
+            drop(higher);
+            assert_eq!((class(), priority()), (SchedulingClass::Fifo(49), Priority::new(5)), "for the reply");
+            go_home();
+            assert_eq!(class(), SchedulingClass::Fifo(45));
         };
         std::thread::spawn(run).join().unwrap();
     }

@@ -67,8 +67,8 @@ impl Buffer {
 
     fn run(&self, home: Home) {
         settle(Some(home));
+        let mut state = self.state.lock();
         loop {
-            let mut state = self.state.lock();
             if let Some(request) = state.requests.pop_front() {
                 state.octets -= request.octets();
                 // A post lets one worker through.
@@ -78,6 +78,7 @@ impl Buffer {
                     self.work.post();
                 }
                 request.run();
+                state = self.state.lock();
                 continue;
             }
             if state.ended {
@@ -87,7 +88,9 @@ impl Buffer {
             state.idle += 1;
             drop(state);
             self.work.wait();
-            self.state.lock().idle -= 1;
+            // It has its request before the lock is free again: no request finds it neither idle nor busy.
+            state = self.state.lock();
+            state.idle -= 1;
         }
     }
 

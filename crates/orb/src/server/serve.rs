@@ -258,11 +258,12 @@ pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &m
 mod tests {
     use std::any::{Any, TypeId};
 
-    use hyoshi_wire::giop::{Reassembler, RequestHeader, Target};
+    use hyoshi_wire::giop::{CONTEXT_RT_PRIORITY, Reassembler, RequestHeader, ServiceContext, Target};
     use hyoshi_wire::{ByteOrder, Limits};
 
     use super::*;
-    use crate::{Interface, Object, ObjectRef, Orb, Reference};
+    use crate::rt::{Priority, PriorityModel};
+    use crate::{AdapterBuilder, Interface, Object, ObjectRef, Orb, Reference};
 
     /// Adds one to what it is given.
     trait Adder: Send + Sync {}
@@ -295,14 +296,26 @@ mod tests {
 
     #[test]
     fn a_request_of_fixed_size_is_carried_out_without_allocating() {
+        assert_eq!(allocations(|adapter| adapter, &[]), 0);
+    }
+
+    #[test]
+    fn neither_does_a_request_with_a_priority_allocate() {
+        let context = ServiceContext { tag: CONTEXT_RT_PRIORITY, data: &[0, 0, 0, 7] };
+        let model = PriorityModel::ClientPropagated { default: Priority::MIN };
+        assert_eq!(allocations(|adapter| adapter.priority_model(model), &[context]), 0);
+    }
+
+    /// Of 100 requests to an adapter with these settings.
+    fn allocations(set: impl FnOnce(AdapterBuilder) -> AdapterBuilder, contexts: &[ServiceContext<'_>]) -> u64 {
         let orb = Orb::client().unwrap();
-        let adapter = orb.adapter("a").build().unwrap();
+        let adapter = set(orb.adapter("a")).build().unwrap();
         let stub = adapter.activate_as::<dyn Adder>("x", Arc::new(One)).unwrap();
         let object: ObjectRef = stub.0.widen::<dyn Object>().into();
         let key = object.as_ref().ior().iiop().next().unwrap().unwrap().key;
         let mut asked = Encoder::new(ByteOrder::Big);
         let target = Target::Key(key);
-        let header = RequestHeader { id: 2, response: Response::Target, target, operation: "add", contexts: &[] };
+        let header = RequestHeader { id: 2, response: Response::Target, target, operation: "add", contexts };
         let begun = header.begin(&mut asked).unwrap();
         7u32.encode(&mut asked).unwrap();
         begun.end(&mut asked).unwrap();
@@ -319,7 +332,7 @@ mod tests {
         let counted = allocation_counter::measure(|| {
             (0..100).for_each(|_| assert_eq!(serve(), AfterMessage::Go));
         });
-        assert_eq!(counted.count_total, 0);
         assert_eq!(to.bytes().last_chunk(), Some(&8u32.to_ne_bytes()));
+        counted.count_total
     }
 }
