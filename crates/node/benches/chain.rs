@@ -273,7 +273,7 @@ fn serve_oneways(port: u16) {
         threads: 3,
         policy: ThreadPolicy::Fifo(RELEASE),
         cpu: Some(cpus()[1]),
-        brief: false,
+        ..LaneOptions::default()
     };
     let builder = Orb::builder().lane(lane).listen(&format!("iiop://127.0.0.1:{port}")).expect("an address");
     let orb = builder.build().expect("a free port");

@@ -43,7 +43,7 @@ fn main() {
     let running = node.start();
 
     let policy = ThreadPolicy::Fifo(lane_priority(0));
-    let lane = LaneOptions { name: "orb".into(), threads: 2, policy, cpu: Some(server), brief: false };
+    let lane = LaneOptions { name: "orb".into(), threads: 2, policy, cpu: Some(server), ..LaneOptions::default() };
     let builder = Orb::builder().lane(lane).listen("iiop://127.0.0.1:0").expect("an endpoint");
     let plain = builder.build().expect("an ORB");
     let adapter = plain.adapter("a").build().expect("an adapter");

@@ -266,7 +266,7 @@ impl NodePeers {
             threads: connections + 1,
             policy: ThreadPolicy::Fifo(RELEASE),
             cpu,
-            brief: false,
+            ..LaneOptions::default()
         };
         let limits = ServerLimits {
             connections,

@@ -1,7 +1,9 @@
 //! A request while a servant serves it.
 
 use hyoshi_model::Span;
-use hyoshi_wire::giop::{Header, Reply, ReplyHeader, ReplyStatus, Request, ServiceContext, ServiceContexts};
+use hyoshi_wire::giop::{
+    CONTEXT_RT_PRIORITY, Header, Reply, ReplyHeader, ReplyStatus, Request, ServiceContext, ServiceContexts,
+};
 use hyoshi_wire::{DecodeError, Decoder, Encode, EncodeError, Encoder, SystemException, SystemKind, Version};
 
 use crate::minor;
@@ -14,6 +16,8 @@ pub struct Call<'a> {
     to: &'a mut Encoder,
     /// The service contexts for the reply, from interceptors.
     contexts: Vec<(u32, Vec<u8>)>,
+    /// The request's priority, as the reply repeats it (TAO).
+    echo: Option<&'a [u8]>,
     replied: Option<Replied>,
     silent: bool,
     /// The CPU time of its thread when a delegate began to measure it.
@@ -33,7 +37,8 @@ pub enum Replied {
 
 impl<'a> Call<'a> {
     pub(crate) fn new(request: &'a Request<'a>, to: &'a mut Encoder) -> Self {
-        Call { request, to, contexts: Vec::new(), replied: None, silent: !request.response.expected(), began: None }
+        let silent = !request.response.expected();
+        Call { request, to, contexts: Vec::new(), echo: None, replied: None, silent, began: None }
     }
 
     /// The operation's name.
@@ -66,6 +71,11 @@ impl<'a> Call<'a> {
     /// Adds a service context to the reply.
     pub fn send_context(&mut self, id: u32, data: Vec<u8>) {
         self.contexts.push((id, data));
+    }
+
+    /// The reply repeats the request's priority (service context 10).
+    pub(crate) fn echo_priority(&mut self, data: &'a [u8]) {
+        self.echo = Some(data);
     }
 
     /// The number of service contexts of the reply.
@@ -141,9 +151,17 @@ impl<'a> Call<'a> {
         if self.silent {
             return Ok(());
         }
-        // Without contexts this allocates nothing.
-        let contexts: Vec<_> = self.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data }).collect();
-        let begun = ReplyHeader { id: self.request.id, status, contexts: &contexts }.begin(self.to);
+        let echo = self.echo.map(|data| ServiceContext { tag: CONTEXT_RT_PRIORITY, data });
+        let all;
+        // Only contexts of interceptors allocate.
+        let contexts = if self.contexts.is_empty() {
+            echo.as_slice()
+        } else {
+            let own = self.contexts.iter().map(|(tag, data)| ServiceContext { tag: *tag, data });
+            all = echo.into_iter().chain(own).collect::<Vec<_>>();
+            &all
+        };
+        let begun = ReplyHeader { id: self.request.id, status, contexts }.begin(self.to);
         begun.and_then(|begun| body(self.to).and_then(|()| begun.end(self.to))).map_err(unsendable)
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hyoshi_os::Credentials;
 
+use crate::rt::{PoolLane, Priority, PriorityCeilings};
 use crate::socket::Socket;
 
 thread_local! {
@@ -40,6 +41,15 @@ pub(crate) trait Served: fmt::Debug + Send + Sync {
     fn spare(&self) -> bool;
 
     fn unspare(&self);
+
+    /// The lane of a thread pool that serves it.
+    fn pool_lane(&self) -> Option<PoolLane>;
+
+    /// True if it carries calls both ways.
+    fn is_both_ways(&self) -> bool;
+
+    /// The highest priority that its client may claim; `None` if it has no entry.
+    fn ceiling(&self, ceilings: &PriorityCeilings) -> Option<Priority>;
 }
 
 /// A connection whose request a thread runs.
@@ -161,6 +171,16 @@ pub(crate) fn serve(serving: Option<Serving>) -> Option<Serving> {
 /// Whether the thread serves a request of an order.
 pub(crate) fn runs_ordered() -> bool {
     CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(|serving| serving.epoch.is_none()))
+}
+
+/// The lane of a thread pool that this thread serves.
+pub(crate) fn pool_lane() -> Option<PoolLane> {
+    with_connection(|connection| connection?.pool_lane())
+}
+
+/// Runs `with` on the connection whose request this thread runs, if a lane's thread runs it.
+pub(crate) fn with_connection<R>(with: impl FnOnce(Option<&dyn Served>) -> R) -> R {
+    CURRENT.with_borrow(|current| with(current.serving.as_ref().map(|serving| &*serving.connection)))
 }
 
 /// The socket of the connection whose request this thread runs.

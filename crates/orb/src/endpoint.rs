@@ -61,6 +61,20 @@ impl Listening {
         Ok(Listening { address, host: Some(host.to_owned()), secure })
     }
 
+    /// The endpoint of a pool's lane beside it: the same host and transport, at a port that the system chooses.
+    pub(crate) fn beside(&self, name: &str) -> Listening {
+        let address = match &self.address {
+            SocketAddress::Tcp(address) => SocketAddress::Tcp(SocketAddr::new(address.ip(), 0)),
+            SocketAddress::Unix(path) => {
+                let mut path = path.clone().into_os_string();
+                path.push(".");
+                path.push(name);
+                SocketAddress::Unix(path.into())
+            }
+        };
+        Listening { address, ..self.clone() }
+    }
+
     /// The endpoint in references, once it is bound to `bound`. `advertised` is the user's choice of the host, `requires`
     /// the association options that a TLS server requires.
     pub(crate) fn advertise(&self, bound: &SocketAddress, advertised: Option<&str>, requires: u16) -> IorEndpoint {

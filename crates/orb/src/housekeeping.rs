@@ -1,6 +1,6 @@
 //! Wake-ups of the housekeeping thread.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use hyoshi_model::Instant;
 use hyoshi_os::{MonotonicClock, Wake};
@@ -13,6 +13,8 @@ pub(crate) struct Housekeeping {
     active: AtomicBool,
     /// The thread ticks without being woken.
     ticking: AtomicBool,
+    /// The highest SCHED_FIFO priority of threads that it must run above; 0 if none has one.
+    highest: AtomicU8,
 }
 
 impl Housekeeping {
@@ -40,6 +42,18 @@ impl Housekeeping {
 
     pub(crate) fn wait_until(&self, clock: &MonotonicClock, until: Instant) {
         self.wake.wait_until(clock, until);
+    }
+
+    /// The thread runs above this SCHED_FIFO priority from now on.
+    pub(crate) fn outrank(&self, native: u8) {
+        if self.highest.fetch_max(native, Ordering::Relaxed) < native {
+            self.wake.post();
+        }
+    }
+
+    /// The highest priority that it must run above.
+    pub(crate) fn highest(&self) -> u8 {
+        self.highest.load(Ordering::Relaxed)
     }
 
     /// Wakes it to end.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use hyoshi_os::SocketStream;
 use hyoshi_wire::Version;
 use hyoshi_wire::giop::CodeSets;
-use hyoshi_wire::ior::{Component, Ior, IorEndpoint, Profile, SslTransport};
+use hyoshi_wire::ior::{Component, Ior, IorEndpoint, Profile, SslTransport, TAG_POLICIES, TaoEndpoint};
 use hyoshi_wire::tagged::Tagged;
 
 use crate::bidir::reaches;
@@ -18,6 +18,7 @@ use crate::housekeeping::Housekeeping;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::limits::{ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
+use crate::rt::{AdapterRt, Priority, RtSettings};
 use crate::transport::{Transport, TransportRules};
 
 /// `HYO\0`: this ORB, in references (component 0, TAG_ORB_TYPE).
@@ -32,9 +33,9 @@ pub(crate) struct Shared {
     pub(crate) server_rules: TransportRules,
     pub(crate) timeouts: Timeouts,
     pub(crate) scope: SyncScope,
-    pub(crate) collocation: bool,
     /// Its calls carry their timing in the form of TAO's Kokyu schedulers.
     pub(crate) kokyu_timing: bool,
+    pub(crate) collocation: Collocation,
     pub(crate) server_interceptors: Box<[Arc<dyn ServerInterceptor>]>,
     pub(crate) client_interceptors: Box<[Arc<dyn ClientInterceptor>]>,
     pub(crate) housekeeping: Arc<Housekeeping>,
@@ -50,6 +51,19 @@ pub(crate) struct Shared {
     pub(crate) stopped: AtomicBool,
     /// Connections of clients that were closed or not accepted, so that there is room for others.
     pub(crate) refused: Arc<AtomicU64>,
+    pub(crate) rt: RtSettings,
+}
+
+/// Which calls within the process call the servant directly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Collocation {
+    /// Those to objects of an adapter without a thread pool, and those from a thread of the right lane.
+    #[default]
+    SameLane,
+    /// All.
+    Direct,
+    /// None.
+    Never,
 }
 
 thread_local! {
@@ -93,13 +107,29 @@ impl Shared {
 
     /// A reference to an object of this ORB: a profile for TCP, with Unix sockets and TLS as components, as in omniORB. A TLS
     /// component has no host, so TLS at another host has a profile of its own.
-    pub(crate) fn reference(&self, id: &str, key: &[u8]) -> Ior {
+    ///
+    /// If the adapter has policies of Real-time CORBA, their component follows, and TAO's of endpoints with priorities.
+    /// Without lanes the latter has one endpoint only, of priority -1: a TAO client uses none of several such endpoints.
+    pub(crate) fn reference(&self, id: &str, key: &[u8], rt: Option<&AdapterRt>, object_id: &[u8]) -> Ior {
         let mut parts = vec![Component::OrbType(ORB_TYPE), Component::CodeSets(CodeSets::ours())];
+        let policies = rt.and_then(|rt| rt.policies(object_id));
+        parts.extend(policies.as_ref().map(|data| Component::Other(Tagged { tag: TAG_POLICIES, data })));
+        let common = parts.len();
+        let of_pool = rt.and_then(|rt| rt.endpoints(object_id));
+        let endpoints = of_pool.as_deref().unwrap_or(&self.endpoints);
+        let tao: Vec<_> = endpoints.iter().filter_map(tao_endpoint).collect();
+        let has_lanes = tao.iter().any(|endpoint| endpoint.priority >= 0);
+        if rt.is_some() && !tao.is_empty() {
+            let shown = if has_lanes { tao.len() } else { 1 };
+            parts.push(Component::TaoEndpoints(tao[..shown].to_vec()));
+        }
         let mut first: Option<(&str, u16)> = None;
         let mut secure = Vec::new();
-        for endpoint in &self.endpoints {
+        for endpoint in endpoints {
             match endpoint {
                 IorEndpoint::Tcp { host, port, .. } if first.is_none() => first = Some((host, *port)),
+                // Other lanes are no substitute for the right one.
+                IorEndpoint::Tcp { .. } if has_lanes => {}
                 IorEndpoint::Tcp { host, port, .. } => parts.push(Component::AlternateAddress { host, port: *port }),
                 IorEndpoint::Unix { host, path } => parts.push(Component::OmniUnix { host, path }),
                 IorEndpoint::Tls { host, port, requires } => {
@@ -110,13 +140,13 @@ impl Shared {
         }
         // Without TCP the profile only has the components: its port is 0, and its host that of TLS. So omniORB, which reads
         // only the first profile, finds both TLS and the Unix socket, whose component has a host.
-        let here = || match (secure.first(), self.endpoints.first()) {
+        let here = || match (secure.first(), endpoints.first()) {
             (Some((host, _)), _) => *host,
             (None, Some(IorEndpoint::Unix { host, .. })) => host.as_str(),
             _ => "",
         };
         let (host, port) = first.unwrap_or_else(|| (here(), 0));
-        let common: Vec<_> = parts[..2].to_vec();
+        let common: Vec<_> = parts[..common].to_vec();
         if let Some(at) = secure.iter().position(|(at, _)| *at == host) {
             parts.push(secure.remove(at).1);
         }
@@ -148,19 +178,40 @@ impl Shared {
     }
 
     fn is_own(&self, endpoint: &IorEndpoint) -> bool {
-        let same = |host: &str, named: &str, port| {
-            let is_bound = |bound: &SocketAddr| bound.port() == port && reaches(named, bound.ip());
-            host.eq_ignore_ascii_case(named) || self.bound.iter().any(is_bound)
-        };
-        self.endpoints.iter().any(|own| match (own, endpoint) {
-            // A corbaloc contains neither a TLS server's requirements nor a priority.
-            (IorEndpoint::Tls { host, port, .. }, IorEndpoint::Tls { host: named, port: at, .. })
-            | (IorEndpoint::Tcp { host, port, .. }, IorEndpoint::Tcp { host: named, port: at, .. }) => {
-                port == at && same(host, named, *port)
-            }
-            _ => own == endpoint,
-        })
+        is_among(endpoint, &self.endpoints, &self.bound) || self.rt.has_endpoint(endpoint)
     }
+
+    /// An adapter with these policies exists from now on: the housekeeping thread must run above its requests.
+    pub(crate) fn outrank(&self, policies: &AdapterRt) {
+        let highest = if policies.model.is_some() { self.rt.native(Priority::MAX).ok() } else { None };
+        highest.inspect(|highest| self.housekeeping.outrank(*highest));
+    }
+}
+
+/// How TAO names an endpoint.
+fn tao_endpoint(endpoint: &IorEndpoint) -> Option<TaoEndpoint<'_>> {
+    match endpoint {
+        IorEndpoint::Tcp { host, port, priority } => {
+            Some(TaoEndpoint { host, port: *port, priority: priority.unwrap_or(-1) })
+        }
+        IorEndpoint::Tls { .. } | IorEndpoint::Unix { .. } => None,
+    }
+}
+
+/// Whether an endpoint is one of `all`, which are bound to these addresses, under any name.
+pub(crate) fn is_among(endpoint: &IorEndpoint, all: &[IorEndpoint], bound: &[SocketAddr]) -> bool {
+    let same = |host: &str, named: &str, port| {
+        let is_bound = |bound: &SocketAddr| bound.port() == port && reaches(named, bound.ip());
+        host.eq_ignore_ascii_case(named) || bound.iter().any(is_bound)
+    };
+    all.iter().any(|own| match (own, endpoint) {
+        // A corbaloc contains neither a TLS server's requirements nor a priority.
+        (IorEndpoint::Tls { host, port, .. }, IorEndpoint::Tls { host: named, port: at, .. })
+        | (IorEndpoint::Tcp { host, port, .. }, IorEndpoint::Tcp { host: named, port: at, .. }) => {
+            port == at && same(host, named, *port)
+        }
+        _ => own == endpoint,
+    })
 }
 
 impl fmt::Debug for Shared {

@@ -9,6 +9,8 @@ mod loopback;
 mod names_idl;
 #[path = "common/peer.rs"]
 mod peer;
+#[path = "../../os/tests/common/privileges.rs"]
+mod privileges;
 #[path = "../../hyoshi/tests/common/said.rs"]
 mod said;
 #[path = "../../idl/tests/golden/tracker.rs"]
@@ -31,6 +33,7 @@ mod intercept;
 mod limits;
 mod order;
 mod ready;
+mod real_time;
 mod shared;
 mod slow;
 mod timing;

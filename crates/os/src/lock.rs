@@ -9,9 +9,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// A mutual-exclusion lock with priority inheritance. Uncontended it stays in user space: 11 ns
 /// to lock and unlock, where pthread's with inheritance takes 16 (`cargo bench -p hyoshi-os`).
@@ -59,9 +61,19 @@ impl<T> PiMutex<T> {
     #[inline]
     pub fn lock(&self) -> PiGuard<'_, T> {
         if self.word.compare_exchange(0, tid(), Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.wait_in_kernel();
+            self.wait_in_kernel(None);
         }
         PiGuard { lock: self, stays_here: PhantomData }
+    }
+
+    /// Waits for the lock, at most this long. The holder inherits the priority of the waiting thread meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Option<PiGuard<'_, T>> {
+        let free = self.word.compare_exchange(0, tid(), Ordering::Acquire, Ordering::Relaxed).is_ok();
+        (free || self.wait_in_kernel(Some(timeout))).then(|| PiGuard { lock: self, stays_here: PhantomData })
     }
 
     /// The lock if it is free.
@@ -82,12 +94,23 @@ impl<T> PiMutex<T> {
         self.value.into_inner()
     }
 
+    /// False if the time is over before the thread has the lock.
     #[cold]
-    fn wait_in_kernel(&self) {
+    fn wait_in_kernel(&self, timeout: Option<Duration>) -> bool {
+        let until = |clock| timeout.map(|timeout| after_now(clock, timeout));
+        let (steady, mut wall) = (until(ClockId::Monotonic), None);
         loop {
-            match futex::lock_pi(&self.word, Flags::PRIVATE, None) {
+            let locked = match (&steady, &wall) {
+                (_, Some(wall)) => futex::lock_pi(&self.word, Flags::PRIVATE, Some(wall)),
+                (Some(steady), None) => futex::lock_pi2(&self.word, Flags::PRIVATE, Some(steady)),
+                (None, None) => futex::lock_pi(&self.word, Flags::PRIVATE, None),
+            };
+            match locked {
                 Ok(()) => break,
                 Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::TIMEDOUT) => return false,
+                // Before Linux 5.14 the timeout is of the clock that can be set.
+                Err(Errno::NOSYS) if wall.is_none() && timeout.is_some() => wall = until(ClockId::Realtime),
                 Err(Errno::DEADLK) => {
                     panic!("a thread locked a PiMutex that it already holds: end the first guard's scope before")
                 }
@@ -98,6 +121,7 @@ impl<T> PiMutex<T> {
             }
         }
         fence(Ordering::Acquire);
+        true
     }
 
     #[cold]
@@ -154,6 +178,14 @@ impl<T: fmt::Debug> fmt::Debug for PiGuard<'_, T> {
     }
 }
 
+fn after_now(clock: ClockId, timeout: Duration) -> Timespec {
+    let now = clock_gettime(clock);
+    let nanoseconds = now.tv_nsec as u64 + u64::from(timeout.subsec_nanos());
+    let seconds =
+        i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX).saturating_add((nanoseconds / 1_000_000_000) as i64);
+    Timespec { tv_sec: now.tv_sec.saturating_add(seconds), tv_nsec: (nanoseconds % 1_000_000_000) as _ }
+}
+
 /// This thread's id, cached: a system call costs more than the whole lock.
 #[inline]
 pub(crate) fn tid() -> u32 {
@@ -178,6 +210,8 @@ mod tests {
 
     use super::*;
 
+    const FUTEX_WAITERS: u32 = 0x8000_0000;
+
     #[test]
     fn increments_of_many_threads_add_up() {
         let sum = Arc::new(PiMutex::new(0u64));
@@ -198,6 +232,23 @@ mod tests {
         assert!(lock.try_lock().is_none());
         drop(held);
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_time_or_with_the_lock() {
+        let lock = PiMutex::new(());
+        let held = lock.lock();
+        thread::scope(|scope| {
+            let late = scope.spawn(|| lock.try_lock_for(Duration::from_millis(5)).is_none());
+            assert!(late.join().unwrap());
+            let waits = scope.spawn(|| lock.try_lock_for(Duration::from_secs(1 << 40)).is_some());
+            while lock.word.load(Ordering::Relaxed) & FUTEX_WAITERS == 0 {
+                thread::yield_now();
+            }
+            drop(held);
+            assert!(waits.join().unwrap());
+        });
+        assert!(lock.try_lock_for(Duration::ZERO).is_some());
     }
 
     #[test]

@@ -100,6 +100,11 @@ codes! {
     HYOSHI + 0x50 BROKER_NAME "The caller's certificate has no name that is allowed to do this (NO_PERMISSION)."
     HYOSHI + 0x51 BROKER_BUSY "This user calls the broker more often than its limits in /etc/hyoshi/broker.toml allow: \
         retry later (TRANSIENT)."
+    HYOSHI + 0x60 RT_UNMAPPED "The priority is negative, or the server's priority mapping or transform refuses it \
+        (DATA_CONVERSION)."
+    HYOSHI + 0x61 RT_CEILING "The client may not claim a priority this high (NO_PERMISSION)."
+    HYOSHI + 0x62 RT_BUFFER "All threads of the lane are busy, and its buffer is full (TRANSIENT)."
+    HYOSHI + 0x63 RT_PRIVILEGE "The kernel does not permit the thread's priority (NO_PERMISSION)."
 }
 
 #[cfg(test)]

@@ -78,6 +78,15 @@ impl<'a> Decode<'a> for TaggedList<'a> {
     }
 }
 
+/// A component's data that is such a list: TAG_POLICIES, for example. It is read with [`TaggedList`].
+///
+/// # Errors
+///
+/// Beyond 2^32 items or octets.
+pub fn tagged_list(items: &[Tagged<'_>]) -> Result<Vec<u8>, EncodeError> {
+    encapsulation(ByteOrder::Big, |to| items.encode(to))
+}
+
 impl PartialEq for TaggedList<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.clone().eq(other.clone())

@@ -13,11 +13,13 @@ use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Sy
 use super::{Interface, StubOperation};
 use crate::current;
 use crate::invocation::{Invocation, Pending, RemoteObject, invoke};
+use crate::key::ObjectKey;
 use crate::limits::{SyncScope, Timeouts};
 use crate::objects::{ActiveObject, Core, Passage};
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
-use crate::shared::{Shared, used_orb};
+use crate::rt::AdapterRt;
+use crate::shared::{Collocation, Shared, used_orb};
 
 /// A reference to an object with the interface `T`. Stubs wrap one. Cloning is cheap.
 pub struct Reference<T: ?Sized> {
@@ -34,6 +36,8 @@ struct Local<T: ?Sized> {
     adapter: Arc<Core>,
     servant: Arc<T>,
     key: Box<[u8]>,
+    /// The policies of its adapter, if only threads of a thread pool run its requests.
+    elsewhere: Option<Arc<AdapterRt>>,
 }
 
 impl<T: Interface + ?Sized> Reference<T> {
@@ -44,8 +48,8 @@ impl<T: Interface + ?Sized> Reference<T> {
     }
 
     /// To an object of this ORB.
-    pub(crate) fn own(orb: &Arc<Shared>, id: &str, key: &[u8]) -> Self {
-        let object = RemoteObject::new(Arc::downgrade(orb), orb.reference(id, key));
+    pub(crate) fn own(orb: &Arc<Shared>, ior: Ior, key: &[u8]) -> Self {
+        let object = RemoteObject::new(Arc::downgrade(orb), ior);
         Reference::of(object, Local::find(orb, key))
     }
 
@@ -80,7 +84,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         let local = self.local.as_ref().and_then(|local| {
             let servant = local.slot.servant.cast::<B>()?;
             let (slot, adapter, key) = (local.slot.clone(), local.adapter.clone(), local.key.clone());
-            Some(Arc::new(Local { slot, adapter, servant, key }))
+            Some(Arc::new(Local { slot, adapter, servant, key, elsewhere: local.elsewhere.clone() }))
         });
         Reference { object: self.object.clone(), local, timeouts: self.timeouts, scope: self.scope }
     }
@@ -94,6 +98,9 @@ impl<T: Interface + ?Sized> Reference<T> {
     #[inline]
     pub fn collocated(&self) -> Option<Collocated<'_, T>> {
         let local = self.local.as_deref()?;
+        if local.elsewhere.as_ref().is_some_and(|rt| !rt.runs_at(local.id(), current::pool_lane())) {
+            return None;
+        }
         if local.adapter.gate.passage() != Passage::Active || !local.slot.enter() {
             return None;
         }
@@ -178,13 +185,22 @@ fn yes_or_no(from: &mut Decoder<'_>) -> Result<bool, DecodeError> {
 impl<T: Interface + ?Sized> Local<T> {
     fn find(orb: &Arc<Shared>, key: &[u8]) -> Option<Arc<Local<T>>> {
         // Interceptors run for every call.
-        if !orb.collocation {
+        if orb.collocation == Collocation::Never {
             return None;
         }
         let (adapter, id) = orb.adapters.adapter(key).ok()?;
         let slot = adapter.active(id)?;
         let servant = slot.servant.cast::<T>()?;
-        Some(Arc::new(Local { slot, adapter, servant, key: key.into() }))
+        let pooled = |rt: &&Arc<AdapterRt>| rt.pool.is_some() && orb.collocation != Collocation::Direct;
+        let elsewhere = adapter.rt.as_ref().filter(pooled).cloned();
+        Some(Arc::new(Local { slot, adapter, servant, key: key.into(), elsewhere }))
+    }
+}
+
+impl<T: ?Sized> Local<T> {
+    /// The object's id in its adapter.
+    fn id(&self) -> &[u8] {
+        ObjectKey::parse(&self.key).map_or(&[], |key| key.id)
     }
 }
 

@@ -17,6 +17,7 @@ use super::source::{Activator, Elsewhere, Locator};
 use super::turn::{Turn, TurnLimits};
 use super::{AdapterError, ByOctets};
 use crate::key::ObjectKey;
+use crate::rt::AdapterRt;
 use crate::{current, minor};
 
 /// Requests that wait for an adapter, or for an object to be made.
@@ -35,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) turns: TurnLimits,
     pub(super) changing: PiMutex<Changing>,
     pub(crate) next: AtomicU64,
+    /// Its Real-time CORBA policies, if it has any.
+    pub(crate) rt: Option<Arc<AdapterRt>>,
 }
 
 /// The part that is locked while objects change.
@@ -59,6 +62,15 @@ impl Found {
         match self {
             Found::Active(entered) => entered.servant(),
             Found::Default(servant) | Found::Located(_, servant) => servant,
+        }
+    }
+
+    /// The policies of an active object's adapter.
+    #[inline]
+    pub(super) fn rt(&self) -> Option<&Arc<AdapterRt>> {
+        match self {
+            Found::Active(entered) => entered.rt(),
+            Found::Default(_) | Found::Located(..) => None,
         }
     }
 }
@@ -95,6 +107,7 @@ impl Core {
             turns: TurnLimits::new(HELD),
             changing: PiMutex::default(),
             next: AtomicU64::new(0),
+            rt: None,
         }
     }
 
@@ -178,7 +191,7 @@ impl Core {
                 let _making = current::making(self.key(id));
                 activator.incarnate(id)?
             };
-            let slot = ActiveObject::new(servant, None);
+            let slot = ActiveObject::new(servant, None, self.rt.clone());
             let mut changing = self.changing.lock();
             if changing.destroyed {
                 drop(changing);
@@ -211,7 +224,7 @@ impl Core {
         if changing.turns.contains_key(id) {
             return Err(AdapterError::Changing(id.to_vec()));
         }
-        match self.objects.pin().try_insert(id.into(), ActiveObject::new(servant, binding)) {
+        match self.objects.pin().try_insert(id.into(), ActiveObject::new(servant, binding, self.rt.clone())) {
             Ok(_) => Ok(()),
             Err(_) => Err(AdapterError::ObjectActive(id.to_vec())),
         }
@@ -224,6 +237,10 @@ impl Core {
             let mut changing = self.changing.lock();
             let slot = self.objects.pin().remove(id).cloned();
             let slot = slot.filter(|slot| slot.close()).ok_or_else(|| AdapterError::NotActive(id.to_vec()))?;
+            // References to objects that can be made again keep their priority.
+            if let (Some(rt), None, None, None) = (&self.rt, &self.activator, &self.locator, &self.default) {
+                rt.forget(id);
+            }
             let mine = self.activator.as_ref().map(|_| self.take_turn(&mut changing, id));
             (slot, mine)
         };

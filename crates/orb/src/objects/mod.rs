@@ -12,6 +12,8 @@ mod turn;
 
 use std::fmt;
 
+use crate::rt::RtPolicyError;
+
 pub(crate) use core::{Core, Found};
 pub use gate::Passage;
 pub(crate) use registry::{Adapters, Located};
@@ -21,7 +23,7 @@ pub use source::{Activator, Elsewhere, Locator};
 
 /// A hash table. Each request needs two look-ups; for short keys this hash takes 3 ns, std's 20. The seed is random, so
 /// clients cannot predict collisions.
-type ByOctets<V> = papaya::HashMap<Box<[u8]>, V, foldhash::quality::RandomState>;
+pub(crate) type ByOctets<V> = papaya::HashMap<Box<[u8]>, V, foldhash::quality::RandomState>;
 
 /// The reason why an adapter or object could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub enum AdapterError {
     KeyReserved(Vec<u8>),
     /// The object was activated for an order, and the ORB has no order.
     NoOrder,
+    /// The adapter's or object's Real-time CORBA policies cannot be used.
+    RealTime(RtPolicyError),
     /// The adapter was destroyed, or the ORB has ended.
     Gone,
 }
@@ -63,9 +67,16 @@ impl fmt::Display for AdapterError {
             AdapterError::NoOrder => {
                 f.write_str("the ORB has no order to bind an object to: OrbBuilder::order sets one")
             }
+            AdapterError::RealTime(error) => error.fmt(f),
             AdapterError::Gone => f.write_str("the adapter was destroyed, or its ORB shut down"),
         }
     }
 }
 
 impl std::error::Error for AdapterError {}
+
+impl From<RtPolicyError> for AdapterError {
+    fn from(error: RtPolicyError) -> Self {
+        AdapterError::RealTime(error)
+    }
+}

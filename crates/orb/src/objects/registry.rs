@@ -12,6 +12,7 @@ use super::source::Elsewhere;
 use super::{AdapterError, ByOctets};
 use crate::key::{MAGIC, ObjectKey};
 use crate::minor;
+use crate::rt::{AdapterRt, ThreadpoolId};
 
 /// The tables in which a request's key is looked up.
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Adapters {
         key: &[u8],
         operation: &str,
         version: Version,
-        with: impl FnOnce(&Found, &[u8]) -> R,
+        with: impl FnOnce(&Found, &[u8], Option<&Arc<AdapterRt>>) -> R,
     ) -> Result<R, Elsewhere> {
         let published = self.published(key);
         let key = match &published {
@@ -117,11 +118,14 @@ impl Adapters {
             None => key,
         };
         // An inactive object may need user code that waits. The table must not be pinned meanwhile.
-        let (id, found) = match self.look_up(key, |core, id| core.enter(id).ok_or_else(|| (core.clone(), id)))? {
-            Ok(entered) => return Ok(with(&Found::Active(entered), key)),
-            Err((core, id)) => (id, core.find(id, operation)?),
+        let (id, found, rt) = match self.look_up(key, |core, id| core.enter(id).ok_or_else(|| (core.clone(), id)))? {
+            Ok(entered) => {
+                let found = Found::Active(entered);
+                return Ok(with(&found, key, found.rt()));
+            }
+            Err((core, id)) => (id, core.find(id, operation)?, core.rt.clone()),
         };
-        let done = with(&found, key);
+        let done = with(&found, key, rt.as_ref());
         if let Found::Located(locator, servant) = found {
             locator.after(id, operation, servant);
         }
@@ -152,6 +156,13 @@ impl Adapters {
             Ok((core, id)) if core.has(id) => Located::Here,
             _ => Located::Nowhere,
         }
+    }
+
+    /// The name of an adapter that uses this thread pool.
+    pub(crate) fn user_of(&self, pool: ThreadpoolId) -> Option<String> {
+        let uses =
+            |core: &&Arc<Core>| core.rt.as_ref().and_then(|rt| rt.pool.as_ref()).is_some_and(|own| own.id == pool);
+        self.by_name.pin().values().find(uses).map(|core| core.name().to_owned())
     }
 
     /// Requests that wait for adapters get TRANSIENT.

@@ -12,6 +12,7 @@ use hyoshi_os::{PiMutex, Wake};
 use hyoshi_wire::{Decode, Encode, SystemException, SystemKind};
 
 use crate::call::Call;
+use crate::rt::AdapterRt;
 use crate::{minor, promise};
 
 /// An object's implementation, such as an `Arc<dyn Tracker>`. Its interface is known at run time.
@@ -113,6 +114,8 @@ pub(crate) struct ActiveObject {
     pub(crate) servant: Servant,
     /// The binding of its requests to an order.
     pub(super) binding: Option<u32>,
+    /// The policies of its adapter.
+    pub(crate) rt: Option<Arc<AdapterRt>>,
 }
 
 type Last = Box<dyn FnOnce() + Send>;
@@ -120,13 +123,14 @@ type Last = Box<dyn FnOnce() + Send>;
 const CLOSED: u64 = 1 << 63;
 
 impl ActiveObject {
-    pub(crate) fn new(servant: Servant, binding: Option<u32>) -> Arc<ActiveObject> {
+    pub(crate) fn new(servant: Servant, binding: Option<u32>, rt: Option<Arc<AdapterRt>>) -> Arc<ActiveObject> {
         Arc::new(ActiveObject {
             life: AtomicU64::new(0),
             quiet: Wake::new(),
             last: PiMutex::new(None),
             servant,
             binding,
+            rt,
         })
     }
 
@@ -201,6 +205,11 @@ impl Entered {
     pub(crate) fn servant(&self) -> &Servant {
         &self.0.servant
     }
+
+    #[inline]
+    pub(crate) fn rt(&self) -> Option<&Arc<AdapterRt>> {
+        self.0.rt.as_ref()
+    }
 }
 
 impl Drop for Entered {
@@ -230,7 +239,7 @@ mod tests {
     fn a_thread_that_deactivates_within_a_call_waits_for_all_other_calls() {
         for _ in 0..200 {
             let servant = Servant::of(&Facts { id: "", bases: &[], operations: &[], oneways: &[] }, Arc::new(Nothing));
-            let slot = ActiveObject::new(servant, None);
+            let slot = ActiveObject::new(servant, None, None);
             (0..3).for_each(|_| assert!(slot.enter()));
             assert!(slot.close());
             std::thread::scope(|scope| {

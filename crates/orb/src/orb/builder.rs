@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Instant;
 
-use hyoshi_os::{Listener, ThreadPolicy, Wake};
+use arc_swap::ArcSwap;
+use hyoshi_os::{ThreadPolicy, Wake};
 use hyoshi_wire::ior::IorEndpoint;
 
+use super::lanes::{LaneMaker, LanePlaces};
 use super::{Handle, OPENS_WITHIN, Orb, Running, housekeeping};
 use crate::bidir::{self, Claims};
 use crate::client::{BidirOffer, Peers};
@@ -19,8 +21,9 @@ use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::interface::Object;
 use crate::limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
-use crate::server::{Lane, LaneOptions, Order};
-use crate::shared::Shared;
+use crate::rt::{self, PriorityCeilings, PriorityMapping, PriorityTransform, RtSettings};
+use crate::server::{LaneOptions, Order};
+use crate::shared::{Collocation, Shared};
 use crate::tls::{TlsClient, TlsError, TlsServer};
 use crate::transport::{TransportRuleError, TransportRules};
 
@@ -42,8 +45,11 @@ pub struct OrbBuilder {
     offers_bidirectional: bool,
     claims: Option<Claims>,
     order: Option<(Arc<dyn Order>, usize)>,
-    never_collocates: bool,
     kokyu_timing: bool,
+    collocation: Collocation,
+    mapping: Option<Arc<dyn PriorityMapping>>,
+    transform: Option<Arc<dyn PriorityTransform>>,
+    ceilings: Option<PriorityCeilings>,
     server_interceptors: Vec<Arc<dyn ServerInterceptor>>,
     client_interceptors: Vec<Arc<dyn ClientInterceptor>>,
     initial: Vec<(String, String)>,
@@ -198,9 +204,30 @@ impl OrbBuilder {
         self
     }
 
-    /// Whether calls to objects of this ORB call the servant directly; default true. With interceptors they never do.
+    /// Whether calls to objects of this ORB call the servant directly. By default they do, except that calls to an object
+    /// of a thread pool run on its lane, unless the caller runs there. With `direct` these are direct, too. With
+    /// interceptors no call is direct.
     pub fn collocation(mut self, direct: bool) -> Self {
-        self.never_collocates = !direct;
+        self.collocation = if direct { Collocation::Direct } else { Collocation::Never };
+        self
+    }
+
+    /// Maps CORBA priorities to native ones; default [`LinearMapping`](crate::rt::LinearMapping).
+    pub fn priority_mapping(mut self, mapping: impl PriorityMapping + 'static) -> Self {
+        self.mapping = Some(Arc::new(mapping));
+        self
+    }
+
+    /// Changes the priorities of requests as they arrive and leave.
+    pub fn priority_transform(mut self, transform: impl PriorityTransform + 'static) -> Self {
+        self.transform = Some(Arc::new(transform));
+        self
+    }
+
+    /// The highest priority that each client may claim, in adapters with client-propagated priorities. Without this
+    /// setting every client may claim any priority.
+    pub fn priority_ceilings(mut self, ceilings: PriorityCeilings) -> Self {
+        self.ceilings = Some(ceilings);
         self
     }
 
@@ -238,6 +265,7 @@ impl OrbBuilder {
     ///
     /// If it cannot listen, the system refuses a thread, or `HYOSHI_DELEGATE` cannot be read.
     pub fn build(mut self) -> Result<Orb, OrbError> {
+        self.mapping.iter().for_each(|mapping| rt::current::use_mapping(mapping.clone()));
         let rules = |set: Option<TransportRules>, variable| {
             let rules = set.map_or_else(|| TransportRules::from_environment(variable), Ok);
             rules.map_err(|error| OrbError::Transport(variable, error))
@@ -246,25 +274,23 @@ impl OrbBuilder {
         let server_rules = rules(self.server_transport, "ORBserverTransportRule")?;
         let (mut endpoints, mut bound) = (Vec::new(), Vec::new());
         let mut lanes = Vec::new();
-        let (tls_supports, tls_requires) = self.tls_server.as_ref().map_or((0, 0), TlsServer::options);
+        let tls_supports = self.tls_server.as_ref().map_or(0, |tls| tls.options().0);
+        let beside = self.lanes.iter().find_map(|(_, listening)| listening.first().cloned());
+        let maker = LaneMaker {
+            advertised: self.advertised,
+            tls: self.tls_server,
+            claims: self.claims,
+            order: self.order,
+            beside,
+        };
         let incarnation = incarnation();
         let first = self.lanes.first().map(|(options, _)| options.clone()).unwrap_or_default();
         for (options, listening) in self.lanes {
-            let (mut listeners, mut secure) = (Vec::new(), Vec::new());
-            for listening in listening {
-                let address = listening.address.clone();
-                if listening.secure && self.tls_server.is_none() {
-                    return Err(OrbError::NoCertificate(address));
-                }
-                let listener = Listener::bind(&address).map_err(|error| OrbError::Listen { address, error })?;
-                if let hyoshi_os::SocketAddress::Tcp(address) = listener.address() {
-                    bound.push(*address);
-                }
-                endpoints.push(listening.advertise(listener.address(), self.advertised.as_deref(), tls_requires));
-                if listening.secure { secure.push(listener) } else { listeners.push(listener) }
-            }
-            if !listeners.is_empty() || !secure.is_empty() {
-                lanes.push((options, listeners, secure));
+            let places = maker.bind(listening)?;
+            endpoints.extend(places.endpoints.iter().cloned());
+            bound.extend(places.bound.iter().copied());
+            if !places.endpoints.is_empty() {
+                lanes.push((options, places));
             }
         }
         if !lanes.is_empty() {
@@ -275,7 +301,7 @@ impl OrbBuilder {
                 endpoints.push(bidir::way_back(incarnation));
             }
             if lanes.is_empty() {
-                lanes.push((first, Vec::new(), Vec::new()));
+                lanes.push((first, LanePlaces::default()));
             }
         }
         // Calls within the process are not measured: a delegate does not turn collocation off.
@@ -303,37 +329,24 @@ impl OrbBuilder {
             server: self.server,
             timeouts: self.timeouts,
             scope: self.scope,
-            collocation: !(self.never_collocates || intercepted),
             kokyu_timing: self.kokyu_timing,
+            collocation: if intercepted { Collocation::Never } else { self.collocation },
             server_interceptors: self.server_interceptors.into(),
             client_interceptors: self.client_interceptors.into(),
             housekeeping,
-            is_ordered: self.order.is_some() && !lanes.is_empty(),
+            is_ordered: maker.order.is_some() && !lanes.is_empty(),
             initial: self.initial.into(),
             endpoints,
             bound,
             tls_supports,
             stopped: AtomicBool::new(false),
             refused: Arc::default(),
+            rt: RtSettings::new(self.mapping, self.transform, self.ceilings),
         });
         // A new thread has no real-time priority at first, so it may never run beside those of a real-time lane.
-        let all_at_once = lanes.iter().any(|(options, ..)| matches!(options.policy, ThreadPolicy::Fifo(_)));
-        let lanes: io::Result<Vec<_>> = lanes
-            .into_iter()
-            .map(|(options, listeners, secure)| {
-                let (orb, order) = (Arc::downgrade(&shared), self.order.clone());
-                let lane = Lane::new(orb, options, listeners, &shared.server, self.claims, order)?;
-                if self.claims.is_some() {
-                    lane.carry_both()?;
-                }
-                lane.start(all_at_once)?;
-                if let Some(tls) = &self.tls_server {
-                    lane.secure(secure, tls, &shared.server)?;
-                }
-                Ok(lane)
-            })
-            .collect();
-        let lanes = lanes.map_err(OrbError::System)?;
+        let all_at_once = lanes.iter().any(|(options, _)| matches!(options.policy, ThreadPolicy::Fifo(_)));
+        let make = |(options, places)| maker.make(&shared, options, places, None, all_at_once);
+        let lanes = lanes.into_iter().map(make).collect::<io::Result<Vec<_>>>().map_err(OrbError::System)?;
         if let (true, Some(lane)) = (self.offers_bidirectional, lanes.first())
             && let Some(context) = bidir::context(&shared.endpoints)
         {
@@ -341,7 +354,15 @@ impl OrbBuilder {
             shared.peers.offer(BidirOffer { lane: Box::new(lane.clone()), context: context.into() });
         }
         let due = Instant::now() + OPENS_WITHIN;
-        let running = Running { shared, lanes, due, opened: AtomicBool::new(false), ended: Wake::new() };
+        let running = Running {
+            shared,
+            lanes: ArcSwap::from_pointee(lanes),
+            maker,
+            pools: AtomicU32::new(0),
+            due,
+            opened: AtomicBool::new(false),
+            ended: Wake::new(),
+        };
         let running = Arc::new(Handle(Arc::new(running)));
         housekeeping::start(&running.0).map_err(OrbError::System)?;
         Ok(Orb { running })

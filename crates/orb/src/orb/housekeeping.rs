@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
-use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, set_own_policy};
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::{OPENS_WITHIN, Running};
@@ -20,17 +20,26 @@ const ROUND: Span = Span::from_millis(1000);
 
 /// Starts the thread.
 pub(super) fn start(orb: &Arc<Running>) -> std::io::Result<()> {
-    let highest = orb.lanes.iter().filter_map(|lane| match lane.policy() {
-        ThreadPolicy::Fifo(priority) => Some(priority),
-        ThreadPolicy::Other | ThreadPolicy::Idle => None,
-    });
-    let policy =
-        highest.max().map_or(ThreadPolicy::Other, |highest| ThreadPolicy::Fifo(highest.saturating_add(1).min(99)));
+    let highest = orb
+        .lanes
+        .load()
+        .iter()
+        .filter_map(|lane| match lane.policy() {
+            ThreadPolicy::Fifo(priority) => Some(priority),
+            ThreadPolicy::Other | ThreadPolicy::Idle => None,
+        })
+        .max()
+        .unwrap_or(0);
+    orb.shared.housekeeping.outrank(highest);
     let orb = Arc::downgrade(orb);
-    Spawn::new("orb-housekeep").stack(128 << 10).policy(policy).spawn(move || run(&orb)).map(drop)
+    Spawn::new("orb-housekeep").stack(128 << 10).policy(above(highest)).spawn(move || run(&orb, highest)).map(drop)
 }
 
-fn run(orb: &Weak<Running>) {
+fn above(highest: u8) -> ThreadPolicy {
+    if highest == 0 { ThreadPolicy::Other } else { ThreadPolicy::Fifo(highest.saturating_add(1).min(99)) }
+}
+
+fn run(orb: &Weak<Running>, mut highest: u8) {
     let clock = MonotonicClock::start();
     let mut round = Instant::now();
     let (mut open, mut sweeping, mut warned) = (false, false, false);
@@ -40,8 +49,14 @@ fn run(orb: &Weak<Running>) {
         if shared.is_stopped() {
             return;
         }
+        if shared.housekeeping.highest() > highest {
+            highest = shared.housekeeping.highest();
+            // Without the privilege no lane has such a priority either.
+            let _ = set_own_policy(above(highest));
+        }
         let now = Instant::now();
-        for lane in &running.lanes {
+        let lanes = running.lanes.load();
+        for lane in lanes.iter() {
             lane.clock();
             lane.tick();
             // Without a further thread the lane continues with those it has.
@@ -50,14 +65,15 @@ fn run(orb: &Weak<Running>) {
         let left = shared.peers.try_flush();
         if now.duration_since(round) >= Duration::from_millis(900) {
             round = now;
-            open = shared.peers.close_idle() || running.lanes.iter().any(|lane| lane.connections() > 0);
+            open = shared.peers.close_idle() || lanes.iter().any(|lane| lane.connections() > 0);
             sweeping = true;
         }
         if sweeping {
             sweeping = false;
-            running.lanes.iter().for_each(|lane| sweeping |= lane.sweep(lane.clock()));
+            lanes.iter().for_each(|lane| sweeping |= lane.sweep(lane.clock()));
         }
-        let at_work = shared.housekeeping.take() || left || sweeping || running.lanes.iter().any(|lane| lane.is_busy());
+        let at_work = shared.housekeeping.take() || left || sweeping || lanes.iter().any(|lane| lane.is_busy());
+        drop(lanes);
         open |= at_work;
         if !shared.housekeeping.set_ticking(at_work) {
             continue;

@@ -2,19 +2,23 @@
 
 mod builder;
 mod housekeeping;
+mod lanes;
+mod threadpools;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use hyoshi_os::Wake;
 use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::{SystemException, SystemKind};
 
 pub use builder::{OrbBuilder, OrbError};
+pub use threadpools::{RtOrb, ThreadpoolError, ThreadpoolLane, ThreadpoolOptions};
 
+use self::lanes::LaneMaker;
 use crate::adapter::AdapterBuilder;
 use crate::interface::{Interface, Reference};
 use crate::limits::duration;
@@ -44,7 +48,12 @@ impl Drop for Handle {
 /// An ORB with its lanes.
 struct Running {
     shared: Arc<Shared>,
-    lanes: Vec<Arc<Lane>>,
+    /// Those of thread pools, too.
+    lanes: ArcSwap<Vec<Arc<Lane>>>,
+    /// Makes lanes of thread pools.
+    maker: LaneMaker,
+    /// Thread pools that were created.
+    pools: AtomicU32,
     /// The deadline to start serving; see [`Orb::ready`].
     due: Instant,
     opened: AtomicBool,
@@ -126,13 +135,18 @@ impl Orb {
 
     /// The lane of this name, if it has no threads and the program serves it.
     pub fn owned_lane(&self, name: &str) -> Option<OwnedLane> {
-        self.running.0.lanes.iter().filter(|lane| lane.name() == name).find_map(OwnedLane::of)
+        self.running.0.lanes.load().iter().filter(|lane| lane.name() == name).find_map(OwnedLane::of)
     }
 
     /// The number of connections that were closed or not accepted to leave room for clients of other addresses
     /// ([`ServerLimits::connections`](crate::ServerLimits::connections)). It rises.
     pub fn refused_connections(&self) -> Arc<AtomicU64> {
         self.shared().refused.clone()
+    }
+
+    /// Its parts of Real-time CORBA: thread pools and priorities (`RTCORBA::RTORB`).
+    pub fn rt(&self) -> RtOrb {
+        RtOrb::new(self.clone())
     }
 
     /// Sends delayed oneways ([`SyncScope::None`](crate::SyncScope::None)).
@@ -159,7 +173,7 @@ impl Orb {
         running.ended.post();
         // A servant that ended the ORB has not replied yet.
         let until = running.end_of_patience();
-        for lane in &running.lanes {
+        for lane in running.lanes.load_full().iter() {
             lane.wait_for_threads(until);
         }
     }
@@ -184,13 +198,13 @@ impl fmt::Debug for Orb {
 impl Running {
     fn open(&self) {
         if !self.shared.is_stopped() && !self.opened.swap(true, Ordering::AcqRel) {
-            self.lanes.iter().for_each(|lane| lane.open());
+            self.lanes.load().iter().for_each(|lane| lane.open());
         }
     }
 
     /// When to check whether the ORB was opened; `None` if it was, or has nothing to open.
     fn opening_due(&self) -> Option<Instant> {
-        let closed = !self.opened.load(Ordering::Acquire) && self.lanes.iter().any(|lane| lane.listens());
+        let closed = !self.opened.load(Ordering::Acquire) && self.lanes.load().iter().any(|lane| lane.listens());
         closed.then_some(self.due)
     }
 
@@ -208,8 +222,9 @@ impl Running {
         let mut until = self.end_of_patience();
         // Some oneways use connections of the lanes.
         self.shared.peers.try_flush();
-        self.lanes.iter().for_each(|lane| lane.stop_accepting());
-        let all_ended = |until| self.lanes.iter().all(|lane| lane.wait_for_threads(until));
+        let lanes = self.lanes.load_full();
+        lanes.iter().for_each(|lane| lane.stop_accepting());
+        let all_ended = |until| lanes.iter().all(|lane| lane.wait_for_threads(until));
         let ended = all_ended(until);
         self.shared.peers.close(until);
         if !ended {
@@ -218,7 +233,7 @@ impl Running {
             until = Instant::now() + Duration::from_secs(1);
             all_ended(until);
         }
-        self.lanes.iter().for_each(|lane| lane.close_rest());
+        lanes.iter().for_each(|lane| lane.close_rest());
         self.shared.adapters.end(Some(until));
         self.shared.housekeeping.end();
         self.ended.post();

@@ -15,6 +15,7 @@ use super::fair::Pipelining;
 use super::source::ClientSource;
 use crate::channel::{Incoming, Tally};
 use crate::current::Served;
+use crate::rt::{PoolLane, Priority, PriorityCeilings};
 use crate::socket::Socket;
 use crate::stream::MaybeTlsStream;
 
@@ -71,6 +72,8 @@ pub(crate) struct Connection {
     pub(super) mark: AtomicU32,
     /// Values of interceptors that live as long as the connection.
     seats: PiMutex<Vec<Box<dyn Any + Send + Sync>>>,
+    /// The highest priority that its client may claim, since it first claimed one.
+    ceiling: OnceLock<Option<Priority>>,
 }
 
 /// Octets that all connections of a lane hold together.
@@ -121,6 +124,7 @@ impl Connection {
             client: OnceLock::new(),
             mark: AtomicU32::new(0),
             seats: PiMutex::default(),
+            ceiling: OnceLock::new(),
         }
     }
 
@@ -327,6 +331,22 @@ impl Served for Connection {
     fn unspare(&self) {
         self.lane.upgrade().inspect(|lane| lane.unspare());
     }
+
+    fn pool_lane(&self) -> Option<PoolLane> {
+        self.lane.upgrade()?.pool
+    }
+
+    fn is_both_ways(&self) -> bool {
+        self.duplex.get().is_some()
+    }
+
+    fn ceiling(&self, ceilings: &PriorityCeilings) -> Option<Priority> {
+        *self.ceiling.get_or_init(|| {
+            let address = self.link().addresses().0.map(|address| address.ip());
+            let user = self.client().map(|client| client.uid);
+            ceilings.of(self.link().certificate().map(|der| &**der), user, address)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -363,7 +383,7 @@ mod tests {
     #[test]
     fn brief_requests_that_ticks_find_are_not_a_long_one() {
         let (options, limits) = (LaneOptions::default(), ServerLimits::default());
-        let lane = Lane::new(Weak::new(), options, Vec::new(), &limits, None, None).unwrap();
+        let lane = Lane::new(Weak::new(), options, Vec::new(), &limits, None, None, None).unwrap();
         let connection = connected();
         let connection = Arc::new(connection);
         let epoch = connection.own().unwrap();

@@ -53,7 +53,9 @@ impl Lane {
         if self.options.brief || self.idle.load(Ordering::Relaxed) == 0 || short.load(Ordering::Relaxed) > 0 {
             return false;
         }
-        stays[thread].store(STAYS, Ordering::SeqCst);
+        // A borrowed thread is needed in its own lane.
+        let Some(own) = stays.get(thread) else { return false };
+        own.store(STAYS, Ordering::SeqCst);
         // A thread that needs it has set `short` before, or sees it stay.
         if short.load(Ordering::SeqCst) > 0 || self.stopping() {
             self.lingered(thread);
@@ -128,7 +130,8 @@ mod tests {
     #[test]
     fn a_kick_ends_no_system_call_that_a_thread_makes_after_it_lingered() {
         let lane =
-            Lane::new(Weak::new(), LaneOptions::default(), Vec::new(), &ServerLimits::default(), None, None).unwrap();
+            Lane::new(Weak::new(), LaneOptions::default(), Vec::new(), &ServerLimits::default(), None, None, None)
+                .unwrap();
         lane.idle.store(1, Ordering::Relaxed);
         let over = std::sync::Arc::new(AtomicBool::new(false));
         let lingers = Spawn::new("lingers").spawn({

@@ -7,6 +7,8 @@
 //! is silent for longer, or whose lane is short of threads, returns to epoll. Buffers belong to threads.
 
 mod accept;
+mod borrow;
+mod buffer;
 mod connection;
 mod connections;
 mod duplex;
@@ -16,6 +18,7 @@ mod handshakes;
 mod linger;
 mod order;
 mod owned;
+mod prioritize;
 mod reading;
 mod serve;
 mod source;
@@ -24,7 +27,7 @@ mod tick;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
@@ -33,6 +36,7 @@ use hyoshi_os::{
 };
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
+use self::borrow::{BORROWERS, Borrowing};
 use self::connections::{Connections, FIRST};
 use self::duplex_reader::DuplexReader;
 use self::fair::Fairness;
@@ -43,10 +47,14 @@ use crate::bidir::Claims;
 use crate::channel::{self, Pace, ReadBudget};
 use crate::current::{self, Serving};
 use crate::limits::{ServerLimits, millis};
+pub(crate) use crate::rt::current::Home;
+use crate::rt::{self, PoolLane};
 use crate::shared::Shared;
 use crate::socket::BUFFER;
 use crate::tls::TlsServer;
 
+pub(crate) use buffer::Buffer;
+pub use buffer::RequestBuffer;
 pub(crate) use connection::Connection;
 pub use order::{Order, OrderedRequest};
 pub use owned::OwnedLane;
@@ -69,18 +77,27 @@ pub struct LaneOptions {
     /// All requests take less than some milliseconds, and are rare. Then no thread lingers, and no thread wakes up
     /// except those that serve. A request that still runs long delays others of its connection.
     pub brief: bool,
+    /// Octets of each thread's stack; default 256 KiB, at least 64 KiB.
+    pub stack: usize,
 }
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        LaneOptions { name: "orb".to_owned(), threads: 16, policy: ThreadPolicy::Other, cpu: None, brief: false }
+        LaneOptions {
+            name: "orb".to_owned(),
+            threads: 16,
+            policy: ThreadPolicy::Other,
+            cpu: None,
+            brief: false,
+            stack: 256 << 10,
+        }
     }
 }
 
 impl LaneOptions {
     /// A thread of the lane.
     fn spawn(&self, suffix: &str) -> Spawn {
-        let spawn = Spawn::new(format!("{}-{suffix}", self.name)).policy(self.policy);
+        let spawn = Spawn::new(format!("{}-{suffix}", self.name)).policy(self.policy).stack(self.stack);
         match self.cpu {
             Some(cpu) => spawn.cpu(cpu),
             None => spawn,
@@ -94,6 +111,8 @@ pub(crate) struct Lane {
     this: Weak<Lane>,
     orb: Weak<Shared>,
     options: LaneOptions,
+    /// The place in a thread pool, if it is a lane of one.
+    pool: Option<PoolLane>,
     limits: Limits,
     /// Requests of one connection that run at once.
     in_flight: u32,
@@ -108,6 +127,9 @@ pub(crate) struct Lane {
     patience: May,
     /// Requests that run in an order of the program's own.
     ordered: Option<Ordered>,
+    /// Requests that wait for its workers, if it buffers requests.
+    buffer: OnceLock<Arc<Buffer>>,
+    borrowing: Borrowing,
     /// The owner's state, if it has no threads.
     worker: Option<PiMutex<Worker>>,
     /// The thread that is within a turn, or 0.
@@ -185,6 +207,7 @@ impl Lane {
         limits: &ServerLimits,
         claims: Option<Claims>,
         order: Option<(Arc<dyn Order>, usize)>,
+        pool: Option<PoolLane>,
     ) -> io::Result<Arc<Lane>> {
         let poller = Poller::new()?;
         // Where they cannot be kicked threads linger their time.
@@ -197,6 +220,7 @@ impl Lane {
         Ok(Arc::new_cyclic(|this| Lane {
             this: this.clone(),
             orb,
+            pool,
             limits: Limits { message: limits.message, ..Limits::default() },
             in_flight: limits.in_flight,
             backlog: limits.backlog,
@@ -207,6 +231,8 @@ impl Lane {
             // A thread that runs ordered requests must not wait: it has other requests to run.
             patience: if owned || order.is_some() { May::Never } else { May::Wait },
             ordered: order.map(|(order, places)| Ordered::new(order, places)),
+            buffer: OnceLock::new(),
+            borrowing: Borrowing::default(),
             worker: owned.then(|| PiMutex::new(Worker::new(0))),
             turning: AtomicU32::new(0),
             turn: ReadBudget {
@@ -312,11 +338,15 @@ impl Lane {
         let _alive = Alive(&self);
         let Some(orb) = self.orb.upgrade() else { return };
         crate::shared::use_orb(&orb);
+        rt::current::settle(Some(self.home()));
         let mut worker = Worker::new(number);
         while !self.stopping() {
             let ready = self.poller.wait_with_hangup(None);
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
             let may_grow = self.started() < self.options.threads;
+            if idle == 0 && !may_grow {
+                self.ask_lenders();
+            }
             // A lane that has all its threads can have no other, but perhaps one back.
             if idle == 0 || !self.options.brief {
                 orb.housekeeping.wake(idle == 0 && may_grow);
@@ -337,7 +367,8 @@ impl Lane {
     /// Does what epoll reports.
     fn take_up(self: &Arc<Self>, orb: &Arc<Shared>, ready: (Ready, bool), worker: &mut Worker) {
         match ready {
-            (Ready::Source(listener), _) if listener < FIRST => self.accept(listener),
+            (Ready::Source(listener), _) if listener < BORROWERS => self.accept(listener),
+            (Ready::Source(lane), _) if lane < FIRST => self.serve_borrower(orb, lane, worker),
             (Ready::Source(number), ended) => {
                 if let Some(connection) = self.table.get(number) {
                     if ended {
@@ -358,13 +389,28 @@ impl Lane {
 
     /// A thread serves the connection, which it owns since `epoch`.
     fn begin_work(&self, number: usize, connection: &Arc<Connection>, epoch: u64) {
-        *self.at_work[number].lock() = Some(AtWork { connection: connection.clone(), epoch, seen: None });
+        if let Some(place) = self.place(number) {
+            *place.lock() = Some(AtWork { connection: connection.clone(), epoch, seen: None });
+        }
         current::serve(Some(Serving { connection: connection.clone(), epoch: Some(epoch) }));
     }
 
     fn end_work(&self, number: usize) {
         current::serve(None);
-        *self.at_work[number].lock() = None;
+        if let Some(place) = self.place(number) {
+            *place.lock() = None;
+        }
+    }
+
+    /// Of a thread of the lane, or one that it has borrowed.
+    fn place(&self, number: usize) -> Option<&PiMutex<Option<AtWork>>> {
+        let borrowed = || self.borrowing.at_work.get()?.get(number - self.at_work.len());
+        self.at_work.get(number).or_else(borrowed)
+    }
+
+    /// All requests go to this buffer, which is the lane's order. Called before the lane is opened.
+    pub(crate) fn buffer_requests(&self, buffer: Arc<Buffer>) {
+        let _ = self.buffer.set(buffer);
     }
 
     /// Lets another thread read a connection while its request runs, if fewer than `most` of its requests run.
@@ -389,6 +435,16 @@ impl Lane {
         let now = channel::now();
         self.now.store(now, Ordering::Relaxed);
         now
+    }
+
+    /// The priority of its threads between requests.
+    fn home(&self) -> Home {
+        Home { priority: self.pool.map(|lane| lane.priority), policy: self.options.policy }
+    }
+
+    /// Its place in a thread pool.
+    pub(crate) fn pool(&self) -> Option<PoolLane> {
+        self.pool
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -431,7 +487,10 @@ impl Lane {
     pub(crate) fn wait_for_threads(&self, until: Instant) -> bool {
         let own = hyoshi_os::own_thread();
         let is_own = |thread: &SpawnedThread<()>| thread.handle.tid() == own;
-        let is_here = || self.threads.lock().iter().any(is_own) || self.turning.load(Ordering::Relaxed) == own;
+        let is_here = || {
+            let turns = self.turning.load(Ordering::Relaxed) == own;
+            self.threads.lock().iter().any(is_own) || turns || self.has_borrowed_this()
+        };
         // A request in an order that ends the ORB does not wait for itself.
         let runs_ordered = usize::from(current::runs_ordered());
         let ordered = || self.ordered.as_ref().map_or(0, |it| it.taken().saturating_sub(runs_ordered));
@@ -470,6 +529,9 @@ impl Lane {
             // Connections that it got since: now it gets no more.
             let late = self.table.all().into_iter().filter(|connection| connection.duplex.get().is_some());
             late.filter(|connection| !connection.is_running()).for_each(|connection| self.end(&connection));
+        }
+        if let Some(buffer) = self.buffer.get() {
+            buffer.end();
         }
         let threads = std::mem::take(&mut *self.threads.lock());
         let own = hyoshi_os::own_thread();

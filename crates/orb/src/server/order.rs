@@ -25,9 +25,9 @@ use super::Lane;
 use super::connection::Connection;
 use super::serve;
 use crate::current::{self, Serving};
-use crate::minor;
-use crate::rt::{self, OperationCall, RequestTiming};
+use crate::rt::{OperationCall, RequestTiming};
 use crate::shared::Shared;
+use crate::{minor, rt};
 
 /// Messages larger than this do not stay allocated.
 const KEEP: usize = 256 << 10;
@@ -131,7 +131,11 @@ impl Lane {
     ) -> Handed {
         let Some(ordered) = &self.ordered else { return Handed::Unbound };
         let Ok(key) = request.target.key() else { return Handed::Unbound };
-        let Some(binding) = orb.adapters.binding(key, request.operation) else { return Handed::Unbound };
+        let binding = match self.buffer.get() {
+            Some(_) => Some(0),
+            None => orb.adapters.binding(key, request.operation),
+        };
+        let Some(binding) = binding else { return Handed::Unbound };
         // Now: those behind it may run first. A client that is refused gets its reply at once.
         if serve::greet(&connection.socket.terms, received, request, to).is_err() {
             return Handed::Unbound;
@@ -223,6 +227,7 @@ impl OrderedRequest {
         self.answer(|received, connection, to, early| {
             serve::message(&orb, &connection.socket.terms, received, to, early);
         });
+        rt::current::go_home();
         current::serve(outer);
     }
 

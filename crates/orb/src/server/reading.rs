@@ -16,6 +16,7 @@ use super::order::Handed;
 use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
 use crate::channel::{self, Incoming, Parked, ReceiveError, Receiver, TurnEnd, Whole, receive};
+use crate::rt;
 use crate::shared::Shared;
 
 /// Replies larger than this do not stay allocated.
@@ -165,7 +166,10 @@ impl Lane {
             None => serve::message(orb, terms, received, to, &mut early),
             Some(decoded) => serve::decoded(orb, terms, received, decoded, to, &mut early),
         };
-        (to.is_empty() || send(self, connection, to.bytes())) && verdict == AfterMessage::Go
+        let sent = to.is_empty() || send(self, connection, to.bytes());
+        // Only now: the reply is sent at the request's priority.
+        rt::current::go_home();
+        sent && verdict == AfterMessage::Go
     }
 
     /// False if the connection is over.

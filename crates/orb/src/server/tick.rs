@@ -16,7 +16,7 @@ impl Lane {
     /// are sent, and paused listeners accept again.
     pub(crate) fn tick(self: &Arc<Self>) {
         let mut at_work = Vec::new();
-        for slot in &self.at_work {
+        for slot in self.at_work.iter().chain(self.borrowing.at_work.get().into_iter().flatten()) {
             let long = slot.lock().as_mut().and_then(|AtWork { connection, epoch, seen }| {
                 at_work.push(connection.number);
                 if connection.pipelining.is_seen() || connection.duplex.get().is_some() {

@@ -94,6 +94,27 @@ impl PriorityModel {
         Ok(Some(PriorityModel { client_propagated, priority: i16::decode(&mut from)? }))
     }
 
+    /// The policy's value, for [`TAG_POLICIES`].
+    ///
+    /// # Errors
+    ///
+    /// None for a value of this type.
+    pub fn data(&self) -> Result<Vec<u8>, EncodeError> {
+        encapsulation(ByteOrder::Big, |to| {
+            u32::from(!self.client_propagated).encode(to)?;
+            self.priority.encode(to)
+        })
+    }
+
+    /// The value of the policy with these bands (45).
+    ///
+    /// # Errors
+    ///
+    /// Beyond 2^32 bands.
+    pub fn bands_data(bands: &[[i16; 2]]) -> Result<Vec<u8>, EncodeError> {
+        encapsulation(ByteOrder::Big, |to| bands.encode(to))
+    }
+
     /// Reads bands of priorities, the lowest and highest of each, if the policy is that (45).
     ///
     /// # Errors

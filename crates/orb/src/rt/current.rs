@@ -1,0 +1,211 @@
+//! The CORBA priority of the calling thread (`RTCORBA::Current`), and the kernel's priority that follows it.
+//!
+//! A thread of a lane has a home: the priority to which it returns after a request. Within a request both values
+//! change without a system call if the kernel's is right already.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use hyoshi_os::{PiMutex, Refused, ThreadPolicy, set_own_policy};
+use hyoshi_wire::{SystemException, SystemKind};
+
+use super::{LinearMapping, Priority, PriorityMapping};
+use crate::minor;
+use crate::shared::used_orb;
+
+thread_local! {
+    static THREAD: Cell<ThreadState> = const { Cell::new(ThreadState { priority: None, policy: None, home: None }) };
+}
+
+/// The mapping of the last ORB that was built with one, for threads that have used no ORB.
+static LATEST: PiMutex<Option<Arc<dyn PriorityMapping>>> = PiMutex::new(None);
+
+#[derive(Clone, Copy)]
+struct ThreadState {
+    priority: Option<Priority>,
+    /// The kernel's policy, as far as it was set here.
+    policy: Option<ThreadPolicy>,
+    home: Option<Home>,
+}
+
+/// The priority of a lane's thread between requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) priority: Option<Priority>,
+    pub(crate) policy: ThreadPolicy,
+}
+
+/// The reason why a thread's priority was not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetPriorityError {
+    /// The mapping has no native priority for it. The thread keeps its own.
+    NotMapped(Priority),
+    /// The kernel refuses the native priority. The thread's requests carry the CORBA priority nevertheless.
+    Refused(Priority, Refused),
+}
+
+impl fmt::Display for SetPriorityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetPriorityError::NotMapped(priority) => {
+                write!(f, "CORBA priority {priority}: the priority mapping has no native priority for it")
+            }
+            SetPriorityError::Refused(priority, refused) => {
+                write!(f, "CORBA priority {priority}: {refused}; requests carry it nevertheless")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SetPriorityError {}
+
+/// DATA_CONVERSION, or NO_PERMISSION if the kernel refuses.
+impl From<SetPriorityError> for SystemException {
+    fn from(error: SetPriorityError) -> Self {
+        match error {
+            SetPriorityError::NotMapped(_) => SystemKind::DataConversion.not_done(minor::RT_UNMAPPED),
+            SetPriorityError::Refused(..) => SystemKind::NoPermission.not_done(minor::RT_PRIVILEGE),
+        }
+    }
+}
+
+/// The thread's CORBA priority: set with [`set_priority`], or that of the request that it serves. `None` if it has none.
+#[inline]
+pub fn priority() -> Option<Priority> {
+    THREAD.get().priority
+}
+
+/// Sets the thread's CORBA priority, which its requests carry, and its kernel priority (SCHED_FIFO). Within a servant it
+/// holds until the end of the request.
+///
+/// The mapping is that of the ORB that this thread used last; before that, of the ORB that was last built with
+/// [`priority_mapping`](crate::OrbBuilder::priority_mapping); else [`LinearMapping`].
+///
+/// # Errors
+///
+/// If the mapping has no native priority for it, or the kernel refuses that (without CAP_SYS_NICE or RLIMIT_RTPRIO).
+pub fn set_priority(priority: Priority) -> Result<(), SetPriorityError> {
+    let mapping = used_orb().map(|orb| orb.rt.mapping.clone()).or_else(|| LATEST.lock().clone());
+    let native = mapping.map_or_else(|| LinearMapping::default().to_native(priority), |of| of.to_native(priority));
+    let native = native.ok_or(SetPriorityError::NotMapped(priority))?;
+    THREAD.set(ThreadState { priority: Some(priority), ..THREAD.get() });
+    // Always by a call: another program may have changed it.
+    set_own_policy(ThreadPolicy::Fifo(native)).map_err(|refused| SetPriorityError::Refused(priority, refused))?;
+    THREAD.set(ThreadState { policy: Some(ThreadPolicy::Fifo(native)), ..THREAD.get() });
+    Ok(())
+}
+
+/// The mapping for threads that have used no ORB.
+pub(crate) fn use_mapping(mapping: Arc<dyn PriorityMapping>) {
+    *LATEST.lock() = Some(mapping);
+}
+
+/// The calling thread serves a lane from now on, at this policy, which it has. Returns its former home.
+pub(crate) fn settle(home: Option<Home>) -> Option<Home> {
+    let before = THREAD.get();
+    if let Some(Home { priority, policy }) = home {
+        THREAD.set(ThreadState { priority, policy: before.policy.or(Some(policy)), home });
+    } else {
+        THREAD.set(ThreadState { home, ..before });
+    }
+    before.home
+}
+
+/// A request that the thread runs at a priority, until it is dropped. The kernel's priority holds longer, for the reply:
+/// until [`go_home`].
+pub(crate) struct AtPriority(Option<Priority>);
+
+impl Drop for AtPriority {
+    fn drop(&mut self) {
+        THREAD.set(ThreadState { priority: self.0, ..THREAD.get() });
+    }
+}
+
+/// The thread runs a request. A thread that is not a lane's keeps its kernel priority: its owner schedules it.
+pub(crate) fn run_at(priority: Priority, native: u8) -> AtPriority {
+    let before = THREAD.get();
+    let policy = match before.home {
+        Some(_) => put(before.policy, ThreadPolicy::Fifo(native)),
+        None => before.policy,
+    };
+    THREAD.set(ThreadState { priority: Some(priority), policy, ..before });
+    AtPriority(before.priority)
+}
+
+/// The request's reply was sent: the thread of a lane returns to its priority.
+#[inline]
+pub(crate) fn go_home() {
+    let ThreadState { priority, policy, home } = THREAD.get();
+    if let Some(home) = home
+        && (policy != Some(home.policy) || priority != home.priority)
+    {
+        let policy = put(policy, home.policy);
+        THREAD.set(ThreadState { priority: home.priority, policy, home: Some(home) });
+    }
+}
+
+/// Changes the kernel's policy if it is another. Without the privilege the thread keeps the one it has.
+fn put(known: Option<ThreadPolicy>, wanted: ThreadPolicy) -> Option<ThreadPolicy> {
+    if known != Some(wanted) {
+        let _ = set_own_policy(wanted);
+    }
+    Some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_os::own_thread;
+    use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
+
+    use super::*;
+
+    #[test]
+    fn a_priority_that_is_not_mapped_leaves_the_threads() {
+        let error = SetPriorityError::NotMapped(Priority::MAX);
+        assert_eq!(error.to_string(), "CORBA priority 32767: the priority mapping has no native priority for it");
+        assert_eq!(SystemException::from(error).kind, SystemKind::DataConversion);
+        assert_eq!(priority(), None);
+    }
+
+    #[test]
+    fn a_request_has_its_priority_and_the_thread_its_own_again() {
+        let run = || {
+            assert_eq!(settle(None), None);
+            let outer = run_at(Priority::new(5).unwrap(), 40);
+            {
+                let _inner = run_at(Priority::new(9).unwrap(), 41);
+                assert_eq!(priority(), Priority::new(9));
+            }
+            assert_eq!(priority(), Priority::new(5));
+            drop(outer);
+            assert_eq!(priority(), None);
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+
+    #[test]
+    fn the_kernel_is_called_only_if_the_priority_differs() {
+        let run = || {
+            let policy = ThreadPolicy::Fifo(45);
+            if set_own_policy(policy).is_err() {
+                return println!("skipped: needs real-time priorities");
+            }
+            let class = || Scheduling::of(own_thread()).unwrap().class;
+            settle(Some(Home { priority: Priority::new(5), policy }));
+            // Behind its back: it is visible whether the kernel is called.
+            set_own_policy(ThreadPolicy::Fifo(50)).unwrap();
+            drop(run_at(Priority::new(5).unwrap(), 45));
+            go_home();
+            assert_eq!(class(), SchedulingClass::Fifo(50));
+            let higher = run_at(Priority::new(9).unwrap(), 49);
+            assert_eq!(class(), SchedulingClass::Fifo(49));
+            drop(higher);
+            assert_eq!((class(), priority()), (SchedulingClass::Fifo(49), Priority::new(5)), "for the reply");
+            go_home();
+            assert_eq!(class(), SchedulingClass::Fifo(45));
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+}

@@ -1,0 +1,136 @@
+//! The Real-time CORBA settings of an ORB, and the thread pools that its references name.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use hyoshi_os::priority::LANES;
+use hyoshi_wire::ior::IorEndpoint;
+use hyoshi_wire::{SystemException, SystemKind};
+
+use super::{AboveCeiling, LinearMapping, Priority, PriorityCeilings, PriorityMapping, PriorityTransform};
+use crate::minor;
+use crate::shared::is_among;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RtSettings {
+    pub(crate) mapping: Arc<dyn PriorityMapping>,
+    transform: Option<Arc<dyn PriorityTransform>>,
+    pub(crate) ceilings: Option<PriorityCeilings>,
+    /// Requests above their client's ceiling.
+    pub(crate) exceeded: Arc<AtomicU64>,
+    /// The lowest priority that the mapping has.
+    lowest: Priority,
+    pub(crate) pools: ArcSwap<Vec<Arc<PoolPlaces>>>,
+}
+
+/// A thread pool, by its number in the ORB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadpoolId(pub(crate) u32);
+
+impl fmt::Display for ThreadpoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The places of a thread pool's lanes, for references.
+#[derive(Debug)]
+pub(crate) struct PoolPlaces {
+    pub(crate) id: ThreadpoolId,
+    /// Created with lanes: clients choose one by their priority.
+    pub(crate) has_lanes: bool,
+    /// Its requests wait in its own buffer: no order of the program applies to them.
+    pub(crate) buffers: bool,
+    /// The lowest priority first; at least one.
+    pub(crate) lanes: Vec<LanePlace>,
+}
+
+/// A lane of a pool, for references.
+#[derive(Debug)]
+pub(crate) struct LanePlace {
+    pub(crate) priority: Priority,
+    pub(crate) endpoints: Vec<IorEndpoint>,
+    /// The bound addresses, independent of their names in references.
+    pub(crate) bound: Vec<SocketAddr>,
+}
+
+/// The lane of a pool that serves a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolLane {
+    pub(crate) pool: ThreadpoolId,
+    pub(crate) priority: Priority,
+}
+
+impl RtSettings {
+    pub(crate) fn new(
+        mapping: Option<Arc<dyn PriorityMapping>>,
+        transform: Option<Arc<dyn PriorityTransform>>,
+        ceilings: Option<PriorityCeilings>,
+    ) -> Self {
+        let mapping = mapping.unwrap_or_else(|| Arc::new(LinearMapping::default()));
+        let lowest = LANES.clone().find_map(|native| mapping.to_corba(native)).unwrap_or_default();
+        RtSettings { mapping, transform, ceilings, exceeded: Arc::default(), lowest, pools: ArcSwap::default() }
+    }
+
+    /// The SCHED_FIFO priority of a CORBA priority.
+    pub(crate) fn native(&self, priority: Priority) -> Result<u8, SystemException> {
+        let native = self.mapping.to_native(priority).filter(|native| LANES.contains(native));
+        native.ok_or(SystemKind::DataConversion.not_done(minor::RT_UNMAPPED))
+    }
+
+    /// The priority at which a request runs.
+    pub(crate) fn inbound(&self, priority: Priority, object_id: &[u8]) -> Result<Priority, SystemException> {
+        let changed = self.transform.as_ref().map_or(Some(priority), |by| by.inbound(priority, object_id));
+        changed.ok_or(SystemKind::DataConversion.not_done(minor::RT_UNMAPPED))
+    }
+
+    /// The priority that a servant's request carries.
+    pub(crate) fn outbound(&self, priority: Priority, object_id: &[u8]) -> Result<Priority, SystemException> {
+        let changed = self.transform.as_ref().map_or(Some(priority), |by| by.outbound(priority, object_id));
+        changed.ok_or(SystemKind::DataConversion.not_done(minor::RT_UNMAPPED))
+    }
+
+    /// The priority of a client's request, within the client's ceiling. `claimed` if the client sent it.
+    pub(crate) fn within_ceiling(
+        &self,
+        priority: Priority,
+        claimed: bool,
+        ceiling: Option<Priority>,
+        pool: Option<&PoolPlaces>,
+    ) -> Result<Priority, SystemException> {
+        let Some(ceilings) = &self.ceilings else { return Ok(priority) };
+        let lowest = || pool.map_or(self.lowest, |pool| pool.lanes[0].priority);
+        let ceiling = ceiling.unwrap_or_else(lowest);
+        if priority <= ceiling {
+            return Ok(priority);
+        }
+        if claimed {
+            self.exceeded.fetch_add(1, Ordering::Relaxed);
+            if ceilings.above == AboveCeiling::Refuse {
+                return Err(SystemKind::NoPermission.not_done(minor::RT_CEILING));
+            }
+        }
+        Ok(ceiling)
+    }
+
+    pub(crate) fn pool(&self, id: ThreadpoolId) -> Option<Arc<PoolPlaces>> {
+        self.pools.load().iter().find(|pool| pool.id == id).cloned()
+    }
+
+    /// Whether a lane of a pool has this endpoint.
+    pub(crate) fn has_endpoint(&self, endpoint: &IorEndpoint) -> bool {
+        let has = |lane: &LanePlace| is_among(endpoint, &lane.endpoints, &lane.bound);
+        self.pools.load().iter().any(|pool| pool.lanes.iter().any(has))
+    }
+}
+
+impl PoolPlaces {
+    /// The lane for a priority: the one of that priority, or the only one of a pool without lanes.
+    pub(crate) fn lane(&self, priority: Priority) -> Option<&LanePlace> {
+        self.lanes.iter().find(|lane| !self.has_lanes || lane.priority == priority)
+    }
+}

@@ -1,0 +1,140 @@
+//! Requests that wait in memory for a thread of their lane (`allow_request_buffering` of Real-time CORBA, section
+//! 5.11.2), within two limits.
+//!
+//! ```text
+//!            read by the lane's reader          a worker is idle, or ends its request
+//!   socket ─────────────────────────► buffer ─────────────────────────────────────────► run, reply
+//!                                       │ beyond a limit
+//!                                       └──────────────► TRANSIENT
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use hyoshi_os::{PiMutex, SpawnedThread, Wake};
+use hyoshi_wire::SystemKind;
+
+use super::{Home, LaneOptions, Order, OrderedRequest};
+use crate::minor;
+use crate::rt::current::settle;
+
+/// The most requests that wait for a thread in each lane of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestBuffer {
+    /// Requests (`max_buffered_requests`). With 0, a request that finds no idle thread is refused.
+    pub requests: usize,
+    /// Octets of their messages together (`max_request_buffer_size`).
+    pub octets: usize,
+}
+
+/// The buffer of a lane, and its workers.
+pub(crate) struct Buffer {
+    limits: RequestBuffer,
+    state: PiMutex<State>,
+    work: Wake,
+    workers: PiMutex<Vec<SpawnedThread<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    requests: VecDeque<OrderedRequest>,
+    octets: usize,
+    /// Workers that wait for a request.
+    idle: usize,
+    ended: bool,
+}
+
+impl Buffer {
+    /// Starts the workers: so many as the options have threads.
+    pub(crate) fn start(limits: RequestBuffer, options: &LaneOptions, home: Home) -> io::Result<Arc<Buffer>> {
+        let buffer =
+            Arc::new(Buffer { limits, state: PiMutex::default(), work: Wake::new(), workers: PiMutex::default() });
+        for number in 0..options.threads {
+            let own = buffer.clone();
+            let worker = options.spawn(&format!("w{number}")).spawn(move || own.run(home));
+            match worker {
+                Ok(worker) => buffer.workers.lock().push(worker),
+                Err(error) => {
+                    buffer.end();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(buffer)
+    }
+
+    fn run(&self, home: Home) {
+        settle(Some(home));
+        let mut state = self.state.lock();
+        loop {
+            if let Some(request) = state.requests.pop_front() {
+                state.octets -= request.octets();
+                // A post lets one worker through.
+                let more = !state.requests.is_empty() && state.idle > 0;
+                drop(state);
+                if more {
+                    self.work.post();
+                }
+                request.run();
+                state = self.state.lock();
+                continue;
+            }
+            if state.ended {
+                drop(state);
+                return self.work.post();
+            }
+            state.idle += 1;
+            drop(state);
+            self.work.wait();
+            // It has its request before the lock is free again: no request finds it neither idle nor busy.
+            state = self.state.lock();
+            state.idle -= 1;
+        }
+    }
+
+    /// Drops requests that wait, and ends the workers. Does not wait for those that still run a request, nor for the
+    /// calling thread.
+    pub(crate) fn end(&self) {
+        let dropped = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            state.octets = 0;
+            std::mem::take(&mut state.requests)
+        };
+        drop(dropped);
+        self.work.post();
+        let own = hyoshi_os::own_thread();
+        let workers = std::mem::take(&mut *self.workers.lock());
+        for worker in workers.into_iter().filter(|worker| worker.handle.tid() != own && worker.is_finished()) {
+            let _ = worker.join();
+        }
+    }
+}
+
+/// All requests of the lane are bound to it.
+impl Order for Buffer {
+    fn arrived(&self, _: u32, request: OrderedRequest) {
+        let octets = request.octets();
+        let mut state = self.state.lock();
+        // Those that idle workers are about to run do not wait.
+        let (waiting, is_free) = (state.requests.len(), state.requests.len() < state.idle);
+        let fits = waiting < state.idle.saturating_add(self.limits.requests)
+            && state.octets.saturating_add(octets) <= self.limits.octets;
+        if state.ended || !(is_free || fits) {
+            drop(state);
+            return request.refuse(SystemKind::Transient.not_done(minor::RT_BUFFER));
+        }
+        state.octets += octets;
+        state.requests.push_back(request);
+        drop(state);
+        self.work.post();
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
