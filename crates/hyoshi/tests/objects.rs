@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -81,4 +82,31 @@ fn a_program_without_the_servant_says_so_and_simulates_the_calls() {
     assert!(run.code <= 1 && run.out.contains("no servant for object map"), "{}{}", run.out, run.err);
     let json = place.hyoshi("run rt-objects.toml --no-report --duration 500ms --format json").json();
     assert!(jobs(&json, "locate@steer") >= 10, "{json}");
+}
+
+#[test]
+fn requests_that_wait_or_run_are_shown_to_the_owner_of_the_run() {
+    let _alone = alone();
+    let place = Place::new();
+    write(&place);
+    let words = "run rt-objects.toml --share-cpu --no-report --duration 60s --control control.sock";
+    let mut run = program(&place, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let watch = format!("orb watch --once --at unix:{}", place.path().join("control.sock").display());
+    let began = Instant::now();
+    let seen = loop {
+        assert!(began.elapsed() < Duration::from_secs(40), "no request is seen");
+        let ended = place.hyoshi(&format!("{watch} --format json"));
+        if ended.code == 0 && ended.json()["all"] != 0 {
+            break ended.json();
+        }
+    };
+    let request = &seen["requests"][0];
+    assert!(["locate@steer", "place@explore"].iter().any(|name| request["operation"] == *name), "{seen}");
+    assert_eq!((&request["processor"], &request["client"]), (&"map".into(), &"127.0.0.1".into()));
+    place.hyoshi(&watch).exits(0);
+    place.hyoshi(&format!("node stop --at unix:{}", place.path().join("control.sock").display())).exits(0);
+    assert!(run.wait().unwrap().code().is_some());
+    let gone = place.hyoshi(&watch).exits(2);
+    assert!(gone.err.contains("no node answers at unix:") && gone.err.contains("help: "), "{}", gone.err);
+    assert!(place.hyoshi("orb watch --every 1ms").exits(2).err.contains("100ms"));
 }

@@ -76,7 +76,7 @@ impl Callers {
             return refused(SystemKind::NoPermission, minor::CALLERS_ONLY);
         };
         let host = &system.hosts[system.processor(system.operation(caller.source).on).host.index()].name;
-        if let Some(certificate) = request.certificate()
+        if let Some(certificate) = request.client().certificate()
             && !certificate_names(&certificate).is_ok_and(|names| names.contains(host))
         {
             return refused(SystemKind::NoPermission, minor::CALLERS_ONLY);

@@ -119,9 +119,10 @@ impl Ceilings {
     }
 
     fn find(&self, request: &OrderedRequest) -> Option<u32> {
-        let names = request.certificate().and_then(|octets| certificate_names(&octets).ok()).unwrap_or_default();
-        let uid = request.credentials().map(|client| client.uid);
-        let address = request.address();
+        let client = request.client();
+        let names = client.certificate().and_then(|octets| certificate_names(&octets).ok()).unwrap_or_default();
+        let uid = client.credentials().map(|client| client.uid);
+        let address = client.address();
         let is_client = |entry: &CeilingEntry| match &entry.ceiling.client {
             ClientName::Certificate(name) => names.contains(name),
             ClientName::User(_) => uid.is_some() && entry.uid == uid,

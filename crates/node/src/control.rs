@@ -98,6 +98,15 @@ impl NodeClient {
         self.control.standing()
     }
 
+    /// Requests to the node's objects.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or refuses.
+    pub fn requests(&self) -> Result<wire::ObjectRequests, SystemException> {
+        self.control.requests()
+    }
+
     /// Asks the node to end.
     ///
     /// # Errors

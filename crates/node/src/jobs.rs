@@ -56,9 +56,9 @@ use std::thread::{Builder, JoinHandle};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, System};
 use hyoshi_orb::rt::{OperationCall, RequestTiming, call_source, machine_clock, on_machine_clock, timing_source};
-use hyoshi_orb::{Order, OrderedRequest, OwnedLane, SystemKind, around_waits, minor};
+use hyoshi_orb::{Order, OrderedRequest, OwnedLane, RequestClient, SystemKind, around_waits, certificate_names, minor};
 use hyoshi_os::clock::monotonic;
-use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex};
+use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex, users};
 use hyoshi_runtime::{
     ArrivedRequest, Node, OutgoingCall, Prepared, Refuse, RequestReader, begin_call, job_timing, waiting,
 };
@@ -66,6 +66,7 @@ use hyoshi_trace::Signal;
 
 use crate::callers::Callers;
 use crate::ceilings::{AllowedClaims, Ceilings};
+use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
 
@@ -136,6 +137,10 @@ struct OperationBinding {
     callers: Callers,
 }
 
+/// A held request: whether it runs, its client and operation, importance, whether it is critical, when it was read and
+/// must start.
+type Snapshot = (bool, RequestClient, OperationId, u32, bool, u64, u64);
+
 /// Requests by their number.
 #[derive(Debug)]
 struct HeldRequests {
@@ -145,7 +150,14 @@ struct HeldRequests {
 
 #[derive(Debug)]
 struct HeldRequest {
-    request: OrderedRequest,
+    /// `None` while it runs.
+    request: Option<OrderedRequest>,
+    client: RequestClient,
+    operation: OperationId,
+    importance: u32,
+    critical: bool,
+    /// When it was read, in ns of CLOCK_MONOTONIC.
+    read: u64,
     /// In ns of CLOCK_MONOTONIC, the last time at which its job can start and still meet its deadline.
     last_start: u64,
 }
@@ -270,9 +282,11 @@ impl JobOrder {
         system.operations_on(self.0.processor).filter(called).fold(node, |node, id| {
             let shared = self.0.clone();
             node.body(system.operation(id).name.clone(), move |job| {
-                if let Some(held) = job.call().and_then(|call| shared.take(call)) {
-                    held.request.run();
+                let Some(call) = job.call() else { return };
+                if let Some(request) = shared.start(call) {
+                    request.run();
                 }
+                shared.end(call);
             })
         })
     }
@@ -301,6 +315,33 @@ impl JobOrder {
     /// that a request was on its way is unknown, and its deadline later by that much.
     pub fn peers(&self, peers: &NodePeers) {
         let _ = self.0.peers.set(peers.peer_clocks());
+    }
+
+    /// The requests that were read and are not answered.
+    pub(crate) fn held(&self) -> Vec<wire::HeldRequest> {
+        let state = &self.0;
+        let capacity = state.held.lock().requests.len();
+        let mut all = Vec::with_capacity(capacity);
+        {
+            // A lane may wait for this lock: nothing is allocated within.
+            let held = state.held.lock();
+            all.extend(held.requests.iter().flatten().map(|held| {
+                let HeldRequest { request, client, operation, importance, critical, read, last_start } = held;
+                (request.is_none(), client.clone(), *operation, *importance, *critical, *read, *last_start)
+            }));
+        }
+        let now = monotonic().as_nanos();
+        let shown = |(runs, client, operation, importance, critical, read, last_start): Snapshot| wire::HeldRequest {
+            processor: state.system.processor(state.processor).name.clone(),
+            operation: state.system.operation(operation).name.clone(),
+            client: name_of(&client),
+            runs,
+            held: now.saturating_sub(read),
+            left: i64::try_from(i128::from(last_start) - i128::from(now)).unwrap_or(i64::MAX),
+            importance,
+            critical,
+        };
+        all.into_iter().map(shown).collect()
     }
 
     /// The number of requests with a damaged context 30: they have no timing.
@@ -354,7 +395,7 @@ impl Order for JobOrder {
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {
             let read = self.0.limited(self.0.timed(operation, timing, &arrived), admitted);
-            if let Some(call) = self.0.put(request, self.0.last_start(&read, &arrived.clock)) {
+            if let Some(call) = self.0.put(request, &read, &arrived.clock) {
                 let completion =
                     completion.map(|signal| Signal { origin: read.origin.unwrap_or(signal.origin), ..signal });
                 arrived.requests.push(ArrivedRequest { call, completion, ..read });
@@ -392,10 +433,20 @@ pub fn calls_of_jobs() {
 
 impl OrderState {
     /// A number for a request; `None` if all are in use: then it is dropped, which refuses it.
-    fn put(&self, request: OrderedRequest, last_start: u64) -> Option<u32> {
+    fn put(&self, request: OrderedRequest, read: &ArrivedRequest, clock: &MonotonicClock) -> Option<u32> {
+        let declared = self.system.operation(read.operation);
+        let entry = HeldRequest {
+            client: request.client(),
+            request: Some(request),
+            operation: read.operation,
+            importance: read.importance.map_or(declared.importance, |asked| asked.min(declared.importance)),
+            critical: read.critical.unwrap_or(true) && declared.critical,
+            read: monotonic().as_nanos(),
+            last_start: self.last_start(read, clock),
+        };
         let mut held = self.held.lock();
         let call = held.free.pop()?;
-        held.requests[call as usize] = Some(HeldRequest { request, last_start });
+        held.requests[call as usize] = Some(entry);
         Some(call)
     }
 
@@ -446,13 +497,18 @@ impl OrderState {
         deadline.as_nanos().saturating_add_signed(clock.origin()).saturating_sub(setting.wcet.as_nanos())
     }
 
-    fn take(&self, call: u32) -> Option<HeldRequest> {
+    /// The request of a job that starts; its number stays in use until [`OrderState::end`].
+    fn start(&self, call: u32) -> Option<OrderedRequest> {
+        self.held.lock().requests.get_mut(call as usize)?.as_mut()?.request.take()
+    }
+
+    fn end(&self, call: u32) -> Option<HeldRequest> {
         let mut held = self.held.lock();
-        let request = held.requests.get_mut(call as usize)?.take();
-        if request.is_some() {
+        let ended = held.requests.get_mut(call as usize)?.take();
+        if ended.is_some() {
             held.free.push(call);
         }
-        request
+        ended
     }
 }
 
@@ -487,13 +543,21 @@ impl Refuse for OrderState {
     }
 
     fn refuse(&self, call: u32) {
-        if let Some(HeldRequest { request, last_start }) = self.take(call) {
+        if let Some(HeldRequest { request: Some(request), last_start, .. }) = self.end(call) {
             request.refuse(match monotonic().as_nanos() > last_start {
                 true => SystemKind::Timeout.not_done(minor::TOO_LATE),
                 false => SystemKind::Transient.not_done(minor::NOT_RUN),
             });
         }
     }
+}
+
+/// A client for people: a name in its certificate, its user, or its address.
+fn name_of(client: &RequestClient) -> String {
+    let certificate = client.certificate().and_then(|octets| certificate_names(&octets).ok()?.into_iter().next());
+    let user = || client.credentials().map(|client| users::name_of(client.uid));
+    let address = || client.address().map(|address| address.to_string());
+    certificate.or_else(user).or_else(address).unwrap_or_default()
 }
 
 /// Reads a lane of an ORB.

@@ -16,6 +16,7 @@ use hyoshi_orb::{
 use hyoshi_runtime::{Node, Prepared};
 
 use crate::contact::corbaloc;
+use crate::idl::hyoshi_node as wire;
 use crate::jobs::{JobOrder, ServedLane};
 use crate::operators::{build, close_to_others, make_folder};
 use crate::peers::{NodeError, NodePeers};
@@ -65,6 +66,41 @@ pub struct RequestCounts {
     pub damaged: u64,
     /// They arrived after the run.
     pub late: u64,
+}
+
+/// The objects whose requests operators see, once they are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatchedObjects(Arc<OnceLock<Vec<JobOrder>>>);
+
+/// The most requests that operators see.
+const MOST_SHOWN: usize = 256;
+
+impl WatchedObjects {
+    pub fn set(&self, objects: &ServingObjects) {
+        let _ = self.0.set(objects.processors.iter().map(|processor| processor.order.clone()).collect());
+    }
+
+    pub fn requests(&self) -> wire::ObjectRequests {
+        let orders = self.0.get().map_or(&[][..], Vec::as_slice);
+        let mut held: Vec<wire::HeldRequest> = orders.iter().flat_map(JobOrder::held).collect();
+        held.sort_by_key(|one| (!one.runs, !one.critical, one.left));
+        let all = held.len() as u64;
+        held.truncate(MOST_SHOWN);
+        let RequestCounts { clamped, refused, damaged, late } = counts(orders);
+        wire::ObjectRequests { held, all, clamped, refused, damaged, late }
+    }
+}
+
+fn counts<'a>(orders: impl IntoIterator<Item = &'a JobOrder>) -> RequestCounts {
+    orders.into_iter().fold(RequestCounts::default(), |sum, order| {
+        let (clamped, refused) = order.beyond_ceilings();
+        RequestCounts {
+            clamped: sum.clamped + clamped,
+            refused: sum.refused + refused,
+            damaged: sum.damaged + order.damaged_timings(),
+            late: sum.late + order.refused_after_run(),
+        }
+    })
 }
 
 /// A servant for an object that the file does not have, or two for one.
@@ -262,22 +298,16 @@ impl ServingObjects {
         &self.unserved
     }
 
-    /// Converts the timing of requests from the other hosts' machines by the offsets of their clocks.
+    /// Converts the timing of requests from the other hosts' machines by the offsets of their clocks. Operators of the node
+    /// see the requests.
     pub fn join(&self, peers: &NodePeers) {
         self.processors.iter().for_each(|processor| processor.order.peers(peers));
+        peers.show(self);
     }
 
     /// What happened to requests so far, besides being served.
     pub fn counts(&self) -> RequestCounts {
-        self.processors.iter().fold(RequestCounts::default(), |sum, ServingProcessor { order, .. }| {
-            let (clamped, refused) = order.beyond_ceilings();
-            RequestCounts {
-                clamped: sum.clamped + clamped,
-                refused: sum.refused + refused,
-                damaged: sum.damaged + order.damaged_timings(),
-                late: sum.late + order.refused_after_run(),
-            }
-        })
+        counts(self.processors.iter().map(|processor| &processor.order))
     }
 }
 

@@ -14,12 +14,14 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock};
 
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
+use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;
 use crate::strangers::{PENALTY, Strangers};
 
 /// The object for operators.
 pub(crate) struct ForOperators {
     pub standing: Box<dyn Fn() -> wire::NodeStanding + Send + Sync>,
+    pub requests: WatchedObjects,
     /// Requested when an operator stops the run.
     pub interrupt: Interrupt,
     pub access: OperatorAccess,
@@ -65,6 +67,11 @@ impl wire::Control for ForOperators {
     fn standing(&self) -> Result<wire::NodeStanding, SystemException> {
         self.check(false)?;
         Ok((self.standing)())
+    }
+
+    fn requests(&self) -> Result<wire::ObjectRequests, SystemException> {
+        self.check(false)?;
+        Ok(self.requests.requests())
     }
 
     fn stop(&self) -> Result<(), SystemException> {
@@ -115,6 +122,7 @@ pub(crate) fn close_to_others(socket: &Path) -> Result<(), NodeError> {
 #[derive(Debug)]
 pub struct WholeSystem {
     begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>>,
+    requests: WatchedObjects,
     orb: Orb,
 }
 
@@ -129,8 +137,14 @@ impl WholeSystem {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
         let seen = begun.clone();
         let standing = move || whole(&system, seen.get());
-        let operators = ForOperators { standing: Box::new(standing), interrupt, access: OperatorAccess::User };
-        Ok(WholeSystem { begun, orb: serve(socket, operators)? })
+        let (standing, requests) = (Box::new(standing), WatchedObjects::default());
+        let operators = ForOperators { standing, requests: requests.clone(), interrupt, access: OperatorAccess::User };
+        Ok(WholeSystem { begun, requests, orb: serve(socket, operators)? })
+    }
+
+    /// Shows requests to these objects to operators. Only the first call counts.
+    pub fn show(&self, objects: &ServingObjects) {
+        self.requests.set(objects);
     }
 
     /// The run has begun, with instant 0 of `clock`. Only the first call counts.

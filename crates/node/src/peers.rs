@@ -19,6 +19,7 @@ use hyoshi_runtime::Prepared;
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
 use crate::contact::{self, MOST_LEAD, PeerStubs};
 use crate::idl::hyoshi_node as wire;
+use crate::objects::{ServingObjects, WatchedObjects};
 use crate::offset::Estimate;
 use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, make_folder};
 use crate::peer::{OtherHost, PeerLink};
@@ -159,6 +160,7 @@ impl NodeError {
 #[derive(Debug)]
 pub struct NodePeers {
     shared: Arc<NodeState>,
+    requests: WatchedObjects,
     wait: Span,
     threads: Vec<SpawnedThread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
@@ -211,7 +213,14 @@ impl NodePeers {
                 peer.inbox.lock().arrivals = Some(arrivals);
             }
         }
-        let mut peers = NodePeers { shared, wait, threads: Vec::new(), senders: Vec::new(), orbs: Vec::new() };
+        let mut peers = NodePeers {
+            shared,
+            requests: WatchedObjects::default(),
+            wait,
+            threads: Vec::new(),
+            senders: Vec::new(),
+            orbs: Vec::new(),
+        };
         peers.listen(cpu, tls.as_ref())?;
         if let Some(socket) = control {
             let operators = peers.operators(OperatorAccess::User);
@@ -328,7 +337,13 @@ impl NodePeers {
     fn operators(&self, access: OperatorAccess) -> ForOperators {
         let shared = self.shared.clone();
         let standing = Box::new(move || node_standing(&shared));
-        ForOperators { standing, interrupt: self.shared.interrupt.clone(), access }
+        let (requests, interrupt) = (self.requests.clone(), self.shared.interrupt.clone());
+        ForOperators { standing, requests, interrupt, access }
+    }
+
+    /// Shows requests to these objects to operators. Only the first call counts.
+    pub fn show(&self, objects: &ServingObjects) {
+        self.requests.set(objects);
     }
 
     /// Waits for the other hosts, and agrees on instant 0 with those present. Calls `report` for each event meanwhile.

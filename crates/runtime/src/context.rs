@@ -148,7 +148,7 @@ fn across_call<R>(here: &mut CallingThread, slot: Slot, wait: impl FnOnce() -> R
     while step == CallStep::Wait {
         control.wake.wait();
         let cpu = own_cpu_time();
-        step = processor.section(|crew, now| crew.call_step(*me, now, cpu));
+        step = processor.section(|crew, _| crew.call_step(*me, cpu));
     }
     match step {
         CallStep::Runs(rest) => CURRENT.set(Some(rest)),

@@ -40,6 +40,8 @@ mod new;
 #[cfg(feature = "orb")]
 mod node;
 mod notes;
+#[cfg(feature = "orb")]
+mod orb;
 mod output;
 mod programs;
 mod progress;
@@ -128,6 +130,9 @@ enum Verb {
     /// List, show or stop the nodes of running systems
     #[cfg(feature = "orb")]
     Node(node::Arguments),
+    /// Watch the requests at the objects of a running system
+    #[cfg(feature = "orb")]
+    Orb(orb::Arguments),
     /// Reserve CPU time for unmodified programs, or query the broker
     #[cfg(feature = "broker")]
     Broker(broker::Arguments),
@@ -166,7 +171,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Simulate and run", &["sim", "run", "node", "calibrate", "doctor"]),
     ("Explain", &["why", "trace"]),
     ("Programs", &["broker", "exec", "attach", "top", "hourglass"]),
-    ("Objects", &["idl", "call", "ior", "naming"]),
+    ("Objects", &["idl", "call", "ior", "naming", "orb"]),
     ("Papers", &["reproduce"]),
     ("Shell", &["completion", "man", "help"]),
 ];
@@ -398,6 +403,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Naming(arguments) => (arguments.name(), naming::naming(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Node(arguments) => (arguments.name(), node::node(&arguments, format)),
+        #[cfg(feature = "orb")]
+        Verb::Orb(arguments) => (orb::NAME, orb::orb(&arguments, format)),
         #[cfg(feature = "broker")]
         Verb::Broker(arguments) => (arguments.name(), broker::broker(&arguments, format)),
         #[cfg(feature = "broker")]

@@ -17,6 +17,17 @@ use super::answer::{OutputTable, OutputText, VerbOutput};
 use super::tls::TlsPapers;
 use super::{CliError, Format, VerbOutcome};
 
+/// The node that a verb asks.
+#[derive(Debug, Args)]
+pub(super) struct NodeAddress {
+    /// The node at this address: unix:/PATH, or ssliop://HOST:PORT on another machine [default: the only node on this
+    /// machine]
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    at: Option<String>,
+    #[command(flatten)]
+    tls: TlsPapers,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "`hyoshi run FILE` runs all hosts in one node, `hyoshi run FILE --host NAME` only one:\n  \
                   hyoshi node list\n  \
@@ -25,12 +36,8 @@ use super::{CliError, Format, VerbOutcome};
 pub(super) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
-    /// The node at this address: unix:/PATH, or ssliop://HOST:PORT on another machine [default: the only node on this
-    /// machine]
-    #[arg(long, value_name = "ADDRESS", global = true)]
-    at: Option<String>,
     #[command(flatten)]
-    tls: TlsPapers,
+    node: NodeAddress,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -74,17 +81,17 @@ const PEERS: [Column; 7] = [
 ];
 
 pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
-    match (arguments.verb, &arguments.at) {
+    match (arguments.verb, &arguments.node.at) {
         (Verb::List, Some(_)) => Err(CliError::new("`node list` lists the nodes of this machine")
             .help("`hyoshi node show --at ADDRESS` shows a node of another machine")),
-        (Verb::List, None) => list(arguments)?.print(arguments.name(), format),
+        (Verb::List, None) => list(&arguments.node)?.print(arguments.name(), format),
         (Verb::Show, _) => {
-            let (client, at) = find(arguments)?;
+            let (client, at) = find(&arguments.node)?;
             let standing = client.standing().map_err(|raised| failed(&at, raised))?;
             show(&standing, &at).print(arguments.name(), format)
         }
         (Verb::Stop, _) => {
-            let (client, at) = find(arguments)?;
+            let (client, at) = find(&arguments.node)?;
             let standing = client.standing().map_err(|raised| failed(&at, raised))?;
             client.stop().map_err(|raised| failed(&at, raised))?;
             let text =
@@ -95,7 +102,7 @@ pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome,
 }
 
 /// The nodes of this user that answer. The socket of a killed node remains, but does not answer.
-fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, CliError> {
+fn here(arguments: &NodeAddress) -> Result<Vec<(PathBuf, NodeStanding)>, CliError> {
     let folder = folder().ok_or_else(|| {
         CliError::new("no directory of nodes: XDG_RUNTIME_DIR is not set").help("--at unix:/PATH names a node's socket")
     })?;
@@ -113,13 +120,13 @@ fn here(arguments: &Arguments) -> Result<Vec<(PathBuf, NodeStanding)>, CliError>
     Ok(nodes)
 }
 
-fn connect(arguments: &Arguments, at: &str) -> Result<NodeClient, CliError> {
+fn connect(arguments: &NodeAddress, at: &str) -> Result<NodeClient, CliError> {
     let builder = arguments.tls.client(Orb::builder())?;
     NodeClient::new(builder, at).map_err(|error| CliError::new(&error).help(error.remedy()))
 }
 
 /// The selected node.
-fn find(arguments: &Arguments) -> Result<(NodeClient, String), CliError> {
+pub(super) fn find(arguments: &NodeAddress) -> Result<(NodeClient, String), CliError> {
     let at = match &arguments.at {
         Some(at) => at.clone(),
         None => {
@@ -141,13 +148,13 @@ fn find(arguments: &Arguments) -> Result<(NodeClient, String), CliError> {
     Ok((connect(arguments, &at)?, at))
 }
 
-fn failed(at: &str, exception: SystemException) -> CliError {
+pub(super) fn failed(at: &str, exception: SystemException) -> CliError {
     let help = super::tls::help(&exception).filter(|_| exception.minor != minor::BROKER_NAME);
     let error = ClientError::System { at: at.to_owned(), exception };
     CliError::new(&error).help(help.unwrap_or(error.remedy()))
 }
 
-fn list(arguments: &Arguments) -> Result<VerbOutput, CliError> {
+fn list(arguments: &NodeAddress) -> Result<VerbOutput, CliError> {
     let nodes = here(arguments)?;
     let row = |(socket, node): &(PathBuf, NodeStanding)| {
         let joined = node.peers.iter().filter(|peer| peer.state == "joined").count();

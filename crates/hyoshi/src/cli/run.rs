@@ -184,7 +184,7 @@ pub(super) fn run(
     let joined =
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
     #[cfg(feature = "orb")]
-    let objects = objects.serve(&mut prepared, joined.as_ref())?;
+    let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;
     let run = match &joined {
         Some(joined) => joined.run(),
         None => {

@@ -56,7 +56,7 @@ use crate::tls::TlsServer;
 pub(crate) use buffer::Buffer;
 pub use buffer::RequestBuffer;
 pub(crate) use connection::Connection;
-pub use order::{Order, OrderedRequest};
+pub use order::{Order, OrderedRequest, RequestClient};
 pub use owned::OwnedLane;
 
 /// How often threads that linger are kicked when the lane ends.

@@ -55,6 +55,33 @@ pub struct OrderedRequest {
     place: Option<Box<RequestSlot>>,
 }
 
+/// The client of a request, also after the request was answered.
+#[derive(Clone)]
+pub struct RequestClient(Arc<Connection>);
+
+impl RequestClient {
+    /// Its user and process, as the kernel reports them for a Unix socket.
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.0.client()
+    }
+
+    /// Its certificate (X.509, DER), signed by an authority that the server trusts.
+    pub fn certificate(&self) -> Option<Arc<[u8]>> {
+        self.0.socket.link.certificate().cloned()
+    }
+
+    /// Its address; none over a Unix socket.
+    pub fn address(&self) -> Option<IpAddr> {
+        Some(self.0.socket.link.addresses().0?.ip())
+    }
+}
+
+impl fmt::Debug for RequestClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestClient").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
 /// Room for a request and its reply.
 #[derive(Debug)]
 struct RequestSlot {
@@ -312,19 +339,9 @@ impl OrderedRequest {
         OperationCall::read(self.decoded()?.contexts.get(CONTEXT_HYOSHI_CALL)?).ok()?
     }
 
-    /// Its client's user and process, as the kernel reports them for a Unix socket.
-    pub fn credentials(&self) -> Option<Credentials> {
-        self.connection.client()
-    }
-
-    /// Its client's certificate (X.509, DER), signed by an authority that the server trusts.
-    pub fn certificate(&self) -> Option<Arc<[u8]>> {
-        self.connection.socket.link.certificate().cloned()
-    }
-
-    /// Its client's address; none over a Unix socket.
-    pub fn address(&self) -> Option<IpAddr> {
-        Some(self.connection.socket.link.addresses().0?.ip())
+    /// Its client.
+    pub fn client(&self) -> RequestClient {
+        RequestClient(self.connection.clone())
     }
 
     /// A number that the order keeps with the request's connection; 0 at first.

@@ -118,6 +118,12 @@ impl<S: Scheduled> Crew<S> {
             self.members[usize::from(me)].call = InCall::Returned(call.rest, call.number);
         }
         let ticket = if kept { None } else { self.payloads.insert_call(THREAD | u32::from(me)) };
+        if !kept && ticket.is_none() {
+            // Nobody would learn that the rest was dropped.
+            self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
+            self.members[usize::from(me)].call = InCall::Dropped;
+            return self.call_step(me, cpu);
+        }
         let from = self.common.last_part(call.method);
         let DepartedCall { rest: to, number, origin, period, .. } = call;
         self.handle(now, Input::Signal(Signal { from, to, position: 0, number, origin, period, due: now, ticket }));
@@ -137,11 +143,11 @@ impl<S: Scheduled> Crew<S> {
             self.bind_caller(me, run, cpu);
         }
         self.settle(now, wakeups);
-        self.call_step(me, now, cpu)
+        self.call_step(me, cpu)
     }
 
     /// Whether the thread may continue.
-    pub fn call_step(&mut self, me: u16, now: Instant, cpu: Span) -> CallStep {
+    pub fn call_step(&mut self, me: u16, cpu: Span) -> CallStep {
         let member = &mut self.members[usize::from(me)];
         if let Some(slot) = member.job {
             // Another thread may have bound the job without knowing when it would start.
@@ -153,7 +159,6 @@ impl<S: Scheduled> Crew<S> {
             return CallStep::Over;
         }
         if member.call == InCall::Dropped {
-            let _ = now;
             member.control.order(BodyOrder::Stop);
             self.apply(me);
             return CallStep::Over;
@@ -173,7 +178,7 @@ impl<S: Scheduled> Crew<S> {
     /// Whether the job in a slot continues a body that waits for it: its thread.
     pub(super) fn caller_of(&self, slot: Slot) -> Option<u16> {
         let job = self.dispatcher.job(slot);
-        if self.started[slot.0 as usize].thread != super::NOBODY {
+        if !self.common.rests[job.id.operation.index()] || self.started[slot.0 as usize].thread != super::NOBODY {
             return None;
         }
         let waiting = InCall::Returned(job.id.operation, job.id.number);

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
-use hyoshi_node::{Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, Tls, WholeSystem, folder};
+use hyoshi_node::{
+    Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem, folder,
+};
 use hyoshi_orb::{OrbError, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{NoteLevel, ReportNote};
@@ -199,6 +201,13 @@ pub(super) struct RunControl {
 }
 
 impl RunControl {
+    /// Shows requests to these objects to operators.
+    pub fn show(&self, objects: &ServingObjects) {
+        if let Some(object) = &self.object {
+            object.show(objects);
+        }
+    }
+
     /// The run has begun.
     pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
         if let Some(object) = &self.object {

@@ -8,7 +8,7 @@ use hyoshi_node::{InstalledObjects, Objects, ServingObjects, calls_of_jobs};
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::{Node, Prepared};
 
-use super::hosts::{JoinedHost, failed};
+use super::hosts::{JoinedHost, RunControl, failed};
 use crate::cli::CliError;
 use crate::cli::notes::note;
 
@@ -32,10 +32,16 @@ impl RunObjects {
     }
 
     /// Begins to serve; requests that arrive before the run wait.
-    pub fn serve(self, node: &mut Prepared, joined: Option<&JoinedHost>) -> Result<CallableObjects, CliError> {
+    pub fn serve(
+        self,
+        node: &mut Prepared,
+        joined: Option<&JoinedHost>,
+        control: &RunControl,
+    ) -> Result<CallableObjects, CliError> {
         let serving = self.0.serve(node, joined.and_then(JoinedHost::tls)).map_err(failed)?;
-        if let Some(joined) = joined {
-            serving.join(joined.peers());
+        match joined {
+            Some(joined) => serving.join(joined.peers()),
+            None => control.show(&serving),
         }
         Ok(CallableObjects(serving))
     }
