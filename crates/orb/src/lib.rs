@@ -33,6 +33,8 @@
 //!   objects │ client                         adapters and servants │ connections to servers
 //!   current, bidir, socket, tls, channel     one connection; `channel` is its protocol, without I/O
 //! ```
+//!
+//! [`rt`] is Real-time CORBA: policies and priorities for all layers, and on top its schedulers.
 
 #![forbid(unsafe_code)]
 

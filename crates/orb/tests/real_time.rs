@@ -527,35 +527,46 @@ fn a_busy_lane_borrows_threads_of_lower_lanes_which_return_to_their_own() {
     let [low, middle, high] = [5, 20, 30].map(activate);
     orb.ready();
     let client = Orb::client().unwrap();
-    let on_own = |stub: &TrackerStub, number: i16| {
+    let runs_at = |stub: &TrackerStub, number: i16| {
         remote(&client, stub).nothing().unwrap();
         let ran = probed.next();
         assert!(ran.at(number, 40 + number as u8), "{ran:?}");
         ran.thread
     };
+    let names = |lanes: &[i16]| lanes.iter().map(|lane| format!("rt{pool}-{lane}-0")).collect::<Vec<_>>();
+    // Each request waits beside the others: as many run as there are threads that may serve it.
+    let side_by_side = |stub: &TrackerStub, number: i16, count| {
+        let one = || {
+            let waits = blocked(stub);
+            let ran = probed.next();
+            assert!(ran.at(number, 40 + number as u8), "{ran:?}");
+            (waits, ran.thread)
+        };
+        let (waits, mut threads): (Vec<_>, Vec<_>) = (0..count).map(|_| one()).unzip();
+        threads.sort();
+        (waits, threads)
+    };
+    let finish = |waits: Vec<std::thread::JoinHandle<_>>| {
+        waits.iter().for_each(|_| probed.go.send(()).unwrap());
+        waits.into_iter().for_each(|waits| drop::<Result<String, SystemException>>(waits.join().unwrap()));
+    };
     for _ in 0..3 {
         for (stub, number) in [(&low, 5), (&middle, 20), (&high, 30)] {
-            assert_eq!(on_own(stub, number), format!("rt{pool}-{number}-0"));
+            runs_at(stub, number);
         }
-        // The thread of the highest lane is busy, then two are, then all.
-        let waits: Vec<_> = (0..3)
-            .map(|_| {
-                let waits = blocked(&high);
-                assert!(probed.next().at(30, 70));
-                waits
-            })
-            .collect();
-        let fourth = blocked(&high);
-        (0..4).for_each(|_| probed.go.send(()).unwrap());
+        let (mut waits, threads) = side_by_side(&high, 30, 3);
+        assert_eq!(threads, names(&[20, 30, 5]));
+        // The fourth waits for any of them.
+        waits.push(blocked(&high));
+        finish(waits);
         assert!(probed.next().at(30, 70));
-        waits.into_iter().chain([fourth]).for_each(|waits| drop(waits.join().unwrap().unwrap()));
     }
     // A middle lane does not borrow from a higher one.
-    let waits = [blocked(&middle), blocked(&middle)];
-    (0..2).for_each(|_| assert!(probed.next().at(20, 60)));
-    assert_eq!(on_own(&high, 30), format!("rt{pool}-30-0"));
-    (0..2).for_each(|_| probed.go.send(()).unwrap());
-    waits.into_iter().for_each(|waits| drop(waits.join().unwrap().unwrap()));
+    let (waits, threads) = side_by_side(&middle, 20, 2);
+    assert_eq!(threads, names(&[20, 5]));
+    assert_eq!(runs_at(&high, 30), format!("rt{pool}-30-0"));
+    finish(waits);
+    assert_eq!(runs_at(&low, 5), format!("rt{pool}-5-0"));
     adapter.destroy();
     orb.rt().destroy_threadpool(pool).unwrap();
 }

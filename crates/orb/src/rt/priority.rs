@@ -144,7 +144,7 @@ impl PriorityMapping for LinearMapping {
         let (range, count) = (self.0, self.0.steps() + 1);
         let step = i32::from(native.checked_sub(range.lowest)?);
         let first = (step * PRIORITIES + count - 1) / count;
-        range.contains(native).then(|| Priority(first as i16))
+        range.contains(native).then_some(Priority(first as i16))
     }
 }
 
