@@ -15,14 +15,14 @@ use crate::minor;
 use crate::shared::used_orb;
 
 thread_local! {
-    static THREAD: Cell<ThreadState> = const { Cell::new(ThreadState { priority: None, policy: None, home: None }) };
+    static THREAD: Cell<ThreadRtState> = const { Cell::new(ThreadRtState { priority: None, policy: None, home: None }) };
 }
 
 /// The mapping of the last ORB that was built with one, for threads that have used no ORB.
 static LATEST: PiMutex<Option<Arc<dyn PriorityMapping>>> = PiMutex::new(None);
 
 #[derive(Clone, Copy)]
-struct ThreadState {
+struct ThreadRtState {
     priority: Option<Priority>,
     /// The kernel's policy, as far as it was set here.
     policy: Option<ThreadPolicy>,
@@ -90,10 +90,10 @@ pub fn set_priority(priority: Priority) -> Result<(), SetPriorityError> {
     let mapping = used_orb().map(|orb| orb.rt.mapping.clone()).or_else(|| LATEST.lock().clone());
     let native = mapping.map_or_else(|| LinearMapping::default().to_native(priority), |of| of.to_native(priority));
     let native = native.ok_or(SetPriorityError::NotMapped(priority))?;
-    THREAD.set(ThreadState { priority: Some(priority), ..THREAD.get() });
+    THREAD.set(ThreadRtState { priority: Some(priority), ..THREAD.get() });
     // Always by a call: another program may have changed it.
     set_own_policy(ThreadPolicy::Fifo(native)).map_err(|refused| SetPriorityError::Refused(priority, refused))?;
-    THREAD.set(ThreadState { policy: Some(ThreadPolicy::Fifo(native)), ..THREAD.get() });
+    THREAD.set(ThreadRtState { policy: Some(ThreadPolicy::Fifo(native)), ..THREAD.get() });
     Ok(())
 }
 
@@ -106,9 +106,9 @@ pub(crate) fn use_mapping(mapping: Arc<dyn PriorityMapping>) {
 pub(crate) fn settle(home: Option<Home>) -> Option<Home> {
     let before = THREAD.get();
     if let Some(Home { priority, policy }) = home {
-        THREAD.set(ThreadState { priority, policy: before.policy.or(Some(policy)), home });
+        THREAD.set(ThreadRtState { priority, policy: before.policy.or(Some(policy)), home });
     } else {
-        THREAD.set(ThreadState { home, ..before });
+        THREAD.set(ThreadRtState { home, ..before });
     }
     before.home
 }
@@ -119,7 +119,7 @@ pub(crate) struct AtPriority(Option<Priority>);
 
 impl Drop for AtPriority {
     fn drop(&mut self) {
-        THREAD.set(ThreadState { priority: self.0, ..THREAD.get() });
+        THREAD.set(ThreadRtState { priority: self.0, ..THREAD.get() });
     }
 }
 
@@ -130,19 +130,19 @@ pub(crate) fn run_at(priority: Priority, native: u8) -> AtPriority {
         Some(_) => put(before.policy, ThreadPolicy::Fifo(native)),
         None => before.policy,
     };
-    THREAD.set(ThreadState { priority: Some(priority), policy, ..before });
+    THREAD.set(ThreadRtState { priority: Some(priority), policy, ..before });
     AtPriority(before.priority)
 }
 
 /// The request's reply was sent: the thread of a lane returns to its priority.
 #[inline]
 pub(crate) fn go_home() {
-    let ThreadState { priority, policy, home } = THREAD.get();
+    let ThreadRtState { priority, policy, home } = THREAD.get();
     if let Some(home) = home
         && (policy != Some(home.policy) || priority != home.priority)
     {
         let policy = put(policy, home.policy);
-        THREAD.set(ThreadState { priority: home.priority, policy, home: Some(home) });
+        THREAD.set(ThreadRtState { priority: home.priority, policy, home: Some(home) });
     }
 }
 

@@ -34,11 +34,11 @@ impl fmt::Display for ScheduleError {
 impl std::error::Error for ScheduleError {}
 
 #[derive(Clone, Debug)]
-struct Table(HashMap<String, Priority>);
+struct PriorityNames(HashMap<String, Priority>);
 
-impl Table {
+impl PriorityNames {
     fn new(names: impl IntoIterator<Item = (impl Into<String>, Priority)>) -> Self {
-        Table(names.into_iter().map(|(name, priority)| (name.into(), priority)).collect())
+        PriorityNames(names.into_iter().map(|(name, priority)| (name.into(), priority)).collect())
     }
 
     fn priority(&self, name: &str) -> Result<Priority, ScheduleError> {
@@ -49,13 +49,13 @@ impl Table {
 /// Sets the priorities of a client's threads (`RTCosScheduling::ClientScheduler`).
 #[derive(Clone, Debug)]
 pub struct ClientScheduler {
-    table: Table,
+    table: PriorityNames,
 }
 
 impl ClientScheduler {
     /// With a table of activities and their priorities.
     pub fn new(activities: impl IntoIterator<Item = (impl Into<String>, Priority)>) -> Self {
-        ClientScheduler { table: Table::new(activities) }
+        ClientScheduler { table: PriorityNames::new(activities) }
     }
 
     /// The calling thread carries out this activity from now on: it gets its priority
@@ -73,13 +73,13 @@ impl ClientScheduler {
 #[derive(Clone, Debug)]
 pub struct ServerScheduler {
     orb: Orb,
-    table: Table,
+    table: PriorityNames,
 }
 
 impl ServerScheduler {
     /// With a table of objects and their priorities.
     pub fn new(orb: &Orb, objects: impl IntoIterator<Item = (impl Into<String>, Priority)>) -> Self {
-        ServerScheduler { orb: orb.clone(), table: Table::new(objects) }
+        ServerScheduler { orb: orb.clone(), table: PriorityNames::new(objects) }
     }
 
     /// Begins an adapter (`create_POA`) whose objects [`schedule_object`](Self::schedule_object) schedules. The others

@@ -32,13 +32,13 @@ pub struct RequestBuffer {
 /// The buffer of a lane, and its workers.
 pub(crate) struct Buffer {
     limits: RequestBuffer,
-    state: PiMutex<State>,
+    state: PiMutex<BufferState>,
     work: Wake,
     workers: PiMutex<Vec<SpawnedThread<()>>>,
 }
 
 #[derive(Default)]
-struct State {
+struct BufferState {
     requests: VecDeque<OrderedRequest>,
     octets: usize,
     /// Workers that wait for a request.
