@@ -4,16 +4,18 @@
 //! `ping server ENDPOINT [PRIORITY]` prints "ready IOR:...". `ping client REFERENCE [SCALE [CASE]]` prints a line for
 //! each case: its name, the 50th, 90th and 99th percentile of a call, and the time of the whole run for each call, in
 //! nanoseconds. PRIORITY is the SCHED_FIFO priority of the server's lane; its threads inherit none. For TLS
-//! (`ssliop://`), PING_TLS names the file of certificate and key.
+//! (`ssliop://`), PING_TLS names the file of certificate and key. With PING_TIMED calls carry their timing.
 
 use std::error::Error;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hyoshi_interop::bench::{Octets, Ping, PingStub};
+use hyoshi_model::Span;
+use hyoshi_orb::rt::{CallTiming, with_timing};
 use hyoshi_orb::{
     LaneOptions, Orb, SyncScope, SystemException, ThreadPolicy, TlsClient, TlsIdentity, TlsRoots, TlsServer,
 };
@@ -46,6 +48,7 @@ const CASES: [(&str, usize, usize, usize); 4] =
     [("empty", 0, 1, 20_000), ("1KiB", 1024, 1, 20_000), ("64KiB", 65_536, 1, 4000), ("8threads", 0, 8, 4000)];
 const ONEWAYS: usize = 40_000;
 const TLS: &str = "PING_TLS";
+const TIMED: &str = "PING_TIMED";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -81,6 +84,7 @@ fn call(reference: &str, scale: usize, only: &str) -> Result<(), Box<dyn Error>>
     }
     let orb = builder.build()?;
     let ping = orb.resolve::<dyn Ping>(reference)?;
+    TIMED_CALLS.store(std::env::var_os(TIMED).is_some(), Ordering::Relaxed);
     let wanted = |name: &str| only.is_empty() || only == name;
     for (name, octets, threads, count) in CASES.into_iter().filter(|case| wanted(case.0)) {
         measure(name, &ping, octets, threads, count / scale + 1);
@@ -109,7 +113,18 @@ fn measure(name: &str, ping: &PingStub, octets: usize, threads: usize, count: us
     report(name, &times, whole, times.len());
 }
 
+/// Whether calls carry their timing.
+static TIMED_CALLS: AtomicBool = AtomicBool::new(false);
+
 fn calls_of(ping: &PingStub, octets: usize, calls: usize) -> Vec<Duration> {
+    let timing = CallTiming { within: Some(Span::from_secs(60)), importance: 1, ..CallTiming::default() };
+    match TIMED_CALLS.load(Ordering::Relaxed) {
+        true => with_timing(timing, || untimed_calls_of(ping, octets, calls)),
+        false => untimed_calls_of(ping, octets, calls),
+    }
+}
+
+fn untimed_calls_of(ping: &PingStub, octets: usize, calls: usize) -> Vec<Duration> {
     let data = vec![0; octets];
     let mut times = Vec::with_capacity(calls);
     for _ in 0..calls {
