@@ -14,7 +14,7 @@ use super::{Interface, StubOperation};
 use crate::current;
 use crate::invocation::{Invocation, Pending, RemoteObject, invoke};
 use crate::limits::{SyncScope, Timeouts};
-use crate::objects::{ActiveObject, Core, Passage};
+use crate::objects::ActiveObject;
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 use crate::shared::{Shared, used_orb};
@@ -31,7 +31,6 @@ pub struct Reference<T: ?Sized> {
 /// An object of this process.
 struct Local<T: ?Sized> {
     slot: Arc<ActiveObject>,
-    adapter: Arc<Core>,
     servant: Arc<T>,
     key: Box<[u8]>,
 }
@@ -79,8 +78,7 @@ impl<T: Interface + ?Sized> Reference<T> {
     pub fn widen<B: Interface + ?Sized>(&self) -> Reference<B> {
         let local = self.local.as_ref().and_then(|local| {
             let servant = local.slot.servant.cast::<B>()?;
-            let (slot, adapter, key) = (local.slot.clone(), local.adapter.clone(), local.key.clone());
-            Some(Arc::new(Local { slot, adapter, servant, key }))
+            Some(Arc::new(Local { slot: local.slot.clone(), servant, key: local.key.clone() }))
         });
         Reference { object: self.object.clone(), local, timeouts: self.timeouts, scope: self.scope }
     }
@@ -94,7 +92,7 @@ impl<T: Interface + ?Sized> Reference<T> {
     #[inline]
     pub fn collocated(&self) -> Option<Collocated<'_, T>> {
         let local = self.local.as_deref()?;
-        if local.adapter.gate.passage() != Passage::Active || !local.slot.enter() {
+        if !local.slot.enter_if_passing() {
             return None;
         }
         Some(Collocated { local, _within: current::within(&local.key) })
@@ -184,7 +182,7 @@ impl<T: Interface + ?Sized> Local<T> {
         let (adapter, id) = orb.adapters.adapter(key).ok()?;
         let slot = adapter.active(id)?;
         let servant = slot.servant.cast::<T>()?;
-        Some(Arc::new(Local { slot, adapter, servant, key: key.into() }))
+        Some(Arc::new(Local { slot, servant, key: key.into() }))
     }
 }
 

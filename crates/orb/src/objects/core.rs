@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub(crate) default: Option<Servant>,
     pub(crate) activator: Option<Arc<dyn Activator>>,
     pub(crate) locator: Option<Arc<dyn Locator>>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) turns: TurnLimits,
     pub(super) changing: PiMutex<Changing>,
     pub(crate) next: AtomicU64,
@@ -91,7 +91,7 @@ impl Core {
             default: None,
             activator: None,
             locator: None,
-            gate: Gate::new(HELD),
+            gate: Arc::new(Gate::new(HELD)),
             turns: TurnLimits::new(HELD),
             changing: PiMutex::default(),
             next: AtomicU64::new(0),
@@ -132,7 +132,7 @@ impl Core {
     /// The active object with this id, if requests pass now.
     #[inline]
     pub(crate) fn enter(&self, id: &[u8]) -> Option<Entered> {
-        if self.gate.passage() == Passage::Active { self.active(id).and_then(Entered::new) } else { None }
+        self.active(id).and_then(Entered::if_passing)
     }
 
     /// The servant for a request to this object.
@@ -178,7 +178,7 @@ impl Core {
                 let _making = current::making(self.key(id));
                 activator.incarnate(id)?
             };
-            let slot = ActiveObject::new(servant, None);
+            let slot = ActiveObject::new(servant, None, self.gate.clone());
             let mut changing = self.changing.lock();
             if changing.destroyed {
                 drop(changing);
@@ -211,7 +211,7 @@ impl Core {
         if changing.turns.contains_key(id) {
             return Err(AdapterError::Changing(id.to_vec()));
         }
-        match self.objects.pin().try_insert(id.into(), ActiveObject::new(servant, binding)) {
+        match self.objects.pin().try_insert(id.into(), ActiveObject::new(servant, binding, self.gate.clone())) {
             Ok(_) => Ok(()),
             Err(_) => Err(AdapterError::ObjectActive(id.to_vec())),
         }

@@ -5,6 +5,7 @@
 
 mod core;
 mod gate;
+mod recent;
 mod registry;
 mod servant;
 mod source;
