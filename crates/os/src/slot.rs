@@ -105,16 +105,10 @@ mod tests {
                         let Some(mut token) = slots.iter().find_map(AtomicSlot::take) else { continue };
                         assert_eq!(token.0.fetch_add(1, Ordering::Relaxed), 0, "another thread owns it too");
                         token.0.fetch_sub(1, Ordering::Relaxed);
+                        let mut at = 0;
                         // Two values have room in three slots.
-                        while let Err(back) = slots
-                            .iter()
-                            .try_fold(token, |token, slot| match slot.put(token) {
-                                Ok(()) => Err(()),
-                                Err(token) => Ok(token),
-                            })
-                            .map_or(Ok(()), Err)
-                        {
-                            token = back;
+                        while let Err(back) = slots[at % slots.len()].put(token) {
+                            (token, at) = (back, at + 1);
                         }
                     }
                 });
