@@ -67,7 +67,8 @@ impl AdapterBuilder {
     /// Requests that wait while the adapter holds them, or while its activator makes or ends their objects; default 16 each.
     /// Each blocks a thread of its lane, but never the last one: a lane of one thread holds none. Others get TRANSIENT.
     pub fn hold_at_most(mut self, requests: usize) -> Self {
-        self.core.gate.most = requests;
+        // No object shares it before the adapter is built.
+        Arc::get_mut(&mut self.core.gate).into_iter().for_each(|gate| gate.most = requests);
         self.core.turns.most = requests;
         self
     }

@@ -59,6 +59,7 @@ pub mod refusal;
 pub mod scheduling;
 pub mod secret;
 pub mod signals;
+pub mod slot;
 pub mod steal;
 pub mod switches;
 pub mod thread;
@@ -83,6 +84,7 @@ pub use notify::Notifier;
 pub use poller::{Poller, Ready};
 pub use refusal::{KernelRequest, RefusalReason, Refused};
 pub use signals::{Hangup, Interrupt};
+pub use slot::AtomicSlot;
 pub use steal::StealReader;
 pub use switches::{CpuSwitches, SwitchSource, SwitchVisibility, Switched, thread_name};
 pub use thread::{

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
+use crate::cdr::{Bookmark, ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 
 /// Octets with a meaning that depends on a number: a service context, a profile or a component of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,13 +33,13 @@ impl Encode for Tagged<'_> {
 #[derive(Clone, Debug)]
 pub struct TaggedList<'a> {
     left: usize,
-    from: Decoder<'a>,
+    next: Bookmark<'a>,
 }
 
 impl<'a> TaggedList<'a> {
     /// An empty one.
     pub fn empty() -> Self {
-        TaggedList { left: 0, from: Decoder::new(&[], Default::default()) }
+        TaggedList { left: 0, next: Decoder::new(&[], Default::default()).bookmark() }
     }
 
     /// The data of the first with this tag.
@@ -54,7 +54,10 @@ impl<'a> Iterator for TaggedList<'a> {
     #[inline]
     fn next(&mut self) -> Option<Tagged<'a>> {
         self.left = self.left.checked_sub(1)?;
-        Tagged::decode(&mut self.from).ok()
+        let mut from = self.next.decoder();
+        let item = Tagged::decode(&mut from).ok();
+        self.next = from.bookmark();
+        item
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -70,7 +73,7 @@ impl<'a> Decode<'a> for TaggedList<'a> {
     #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         let count = from.length(Tagged::LEAST)?;
-        let list = TaggedList { left: count, from: from.clone() };
+        let list = TaggedList { left: count, next: from.bookmark() };
         for _ in 0..count {
             Tagged::decode(from)?;
         }

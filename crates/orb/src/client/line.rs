@@ -38,8 +38,8 @@ pub(crate) struct Line {
     write_timeout: Option<Duration>,
     /// Requests whose callers no longer wait.
     late: Vec<u32>,
-    /// Another connection to the server has just ended.
-    pub(super) doubted: bool,
+    /// How many connections to the server had ended when it was last known to be usable.
+    pub(super) doubts: u32,
     /// Its place among those that there may be.
     pub(super) place: Option<ConnectionPermit>,
 }
@@ -77,7 +77,7 @@ impl Line {
             read_timeout: None,
             write_timeout: None,
             late: Vec::new(),
-            doubted: false,
+            doubts: 0,
             place: None,
         })
     }
@@ -93,15 +93,11 @@ impl Line {
         self.next
     }
 
-    /// True if it can be used again.
+    /// True if it can be used again. If the server's certificate has expired, a new handshake is needed.
     #[inline]
-    pub(super) fn is_usable(&self, now: Span) -> bool {
-        (now.saturating_sub(self.used) < FRESH && !self.doubted) || self.stream.is_quiet()
-    }
-
-    /// True if the server's certificate has expired: a new handshake is needed.
-    pub(super) fn has_expired(&self) -> bool {
-        self.stream.has_expired()
+    pub(super) fn is_usable(&self, now: Span, doubts: u32) -> bool {
+        let is_fresh = now.saturating_sub(self.used) < FRESH && self.doubts == doubts;
+        (is_fresh || self.stream.is_quiet()) && !self.stream.has_expired()
     }
 
     /// True while a late reply has not arrived.

@@ -48,7 +48,8 @@ impl Peer {
     pub(super) fn new(dialling: Dialling, sets: Option<Transmission>, back: Arc<WaysBack>) -> Self {
         let crowd = Crowd::new(dialling.common.limits.connections);
         let shared = (0..crowd.connections()).map(|_| SharedConnection::new()).collect();
-        Peer { dialling, sets, pool: Pool::default(), shared, crowd, back }
+        let pool = Pool::new(dialling.common.limits.connections);
+        Peer { dialling, sets, pool, shared, crowd, back }
     }
 
     pub(super) fn way(&self) -> PeerKey {
@@ -105,7 +106,7 @@ impl Peer {
     fn connect(&self, patience: &Patience) -> Result<Over<'_>, CallFailure> {
         let most = self.dialling.common.limits.message;
         let connect = || self.dialling.connect(patience, |address, left, tls| Line::connect(address, left, tls, most));
-        match self.pool.add(self.dialling.common.limits.connections, connect) {
+        match self.pool.add(connect) {
             Some(line) => line.map(Over::Line),
             None => self.join(patience),
         }

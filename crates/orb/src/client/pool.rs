@@ -1,11 +1,11 @@
 //! The connections to one endpoint that calls have for themselves, each for one call at a time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use hyoshi_model::Span;
-use hyoshi_os::PiMutex;
 use hyoshi_os::clock::coarse;
+use hyoshi_os::{AtomicSlot, PiMutex};
 
 use super::line::{ConnectionPermit, Line};
 use crate::failure::CallFailure;
@@ -13,39 +13,62 @@ use crate::socket::BUFFER;
 use crate::stream::MaybeTlsStream;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     /// Those that exist.
     open: Arc<AtomicUsize>,
     /// For the end of the ORB.
     links: PiMutex<Vec<Weak<MaybeTlsStream>>>,
-    /// Idle connections, the one used last at the end. Boxed, because they move between owners.
+    /// Idle connections: a place for each that may exist. Calls use the first, and take no lock: it would pass from
+    /// call to call through the kernel once two threads meet there.
+    idle: Box<[IdlePlace]>,
+    /// Idle connections that wait for late replies, the latest at the end. Boxed, because they move between owners.
     #[allow(clippy::vec_box)]
-    idle: PiMutex<Vec<Box<Line>>>,
+    late: PiMutex<Vec<Box<Line>>>,
+    /// How many connections have ended by themselves. Each connection is checked after that, before it is used.
+    doubts: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct IdlePlace {
+    line: AtomicSlot<Line>,
+    /// When its connection was last used, on the coarse clock in nanoseconds: readable without taking it.
+    used: AtomicU64,
 }
 
 impl Pool {
+    /// Of at most so many connections.
+    pub(super) fn new(most: usize) -> Self {
+        Pool {
+            open: Arc::default(),
+            links: PiMutex::default(),
+            idle: (0..most).map(|_| IdlePlace::default()).collect(),
+            late: PiMutex::default(),
+            doubts: AtomicU32::new(0),
+        }
+    }
+
     /// One that can be used at once.
     #[inline]
     pub(super) fn take(&self) -> Option<Box<Line>> {
-        let now = coarse();
-        loop {
-            let mut line = self.idle.lock().pop()?;
-            if line.is_late() {
-                return self.try_late(line);
-            }
-            if line.is_usable(now) {
-                line.used = now;
-                line.doubted = false;
+        let (now, doubts) = (coarse(), self.doubts.load(Ordering::Relaxed));
+        for place in &self.idle {
+            let Some(mut line) = place.line.take() else { continue };
+            if line.is_usable(now, doubts) {
+                (line.used, line.doubts) = (now, doubts);
                 return Some(line);
             }
             line.close();
         }
+        self.try_late()
     }
 
-    /// All idle ones wait for late replies, because those are at the front: perhaps this one's has arrived.
+    /// All idle ones wait for late replies: perhaps that of the first has arrived.
     #[cold]
-    fn try_late(&self, mut line: Box<Line>) -> Option<Box<Line>> {
+    fn try_late(&self) -> Option<Box<Line>> {
+        let mut late = self.late.lock();
+        let mut line = if late.is_empty() { None } else { Some(late.remove(0)) }?;
+        drop(late);
         if !line.drain(&mut vec![0; BUFFER]) {
             line.close();
             return None;
@@ -57,14 +80,13 @@ impl Pool {
         Some(line)
     }
 
-    /// A new one, unless `most` exist.
+    /// A new one, unless all that may be exist.
     #[cold]
     pub(super) fn add(
         &self,
-        most: usize,
         connect: impl FnOnce() -> Result<Line, CallFailure>,
     ) -> Option<Result<Box<Line>, CallFailure>> {
-        let place = ConnectionPermit::take(&self.open, most)?;
+        let place = ConnectionPermit::take(&self.open, self.idle.len())?;
         Some(connect().map(|mut line| {
             line.place = Some(place);
             let mut links = self.links.lock();
@@ -76,25 +98,43 @@ impl Pool {
 
     /// The call is over, and the connection as good as before.
     #[inline]
-    pub(crate) fn give_back(&self, line: Box<Line>) {
-        if line.is_clean() { self.idle.lock().push(line) } else { line.close() }
+    pub(crate) fn give_back(&self, mut line: Box<Line>) {
+        if line.is_clean() {
+            for place in &self.idle {
+                let used = line.used.as_nanos();
+                match place.line.put(line) {
+                    Ok(()) => return place.used.store(used, Ordering::Relaxed),
+                    Err(back) => line = back,
+                }
+            }
+        }
+        // Or each place was full for a moment, because connections changed places meanwhile.
+        line.close();
     }
 
     /// The call is over, but its reply has not arrived.
     pub(crate) fn give_back_late(&self, line: Box<Line>) {
-        self.idle.lock().insert(0, line);
+        self.late.lock().push(line);
     }
 
     /// A connection has ended: the others may have ended too, and are checked before use.
     #[cold]
     pub(crate) fn doubt(&self) {
-        self.idle.lock().iter_mut().for_each(|line| line.doubted = true);
+        self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Closes connections that were idle for so long. Returns whether any exist.
     pub(super) fn retire(&self, now: Span, idle: Span) -> bool {
-        let is_old = |line: &mut Box<Line>| now.saturating_sub(line.used) > idle || line.has_expired();
-        let old: Vec<_> = self.idle.lock().extract_if(.., is_old).collect();
+        let is_old = |used: Span| now.saturating_sub(used) > idle;
+        for place in &self.idle {
+            // Others stay in their places, where calls look for them.
+            if is_old(Span::from_nanos(place.used.load(Ordering::Relaxed)))
+                && let Some(line) = place.line.take()
+            {
+                if is_old(line.used) { line.close() } else { self.give_back(line) }
+            }
+        }
+        let old: Vec<_> = self.late.lock().extract_if(.., |line| is_old(line.used)).collect();
         old.into_iter().for_each(|line| line.close());
         self.open.load(Ordering::Relaxed) > 0
     }
@@ -107,7 +147,7 @@ impl Pool {
 
     /// Closes those that are idle.
     pub(super) fn close(&self) {
-        let idle = std::mem::take(&mut *self.idle.lock());
-        idle.into_iter().for_each(|line| line.close());
+        let late = std::mem::take(&mut *self.late.lock());
+        self.idle.iter().filter_map(|place| place.line.take()).chain(late).for_each(|line| line.close());
     }
 }

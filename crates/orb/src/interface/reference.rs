@@ -15,7 +15,7 @@ use crate::current;
 use crate::invocation::{Invocation, Pending, RemoteObject, invoke};
 use crate::key::ObjectKey;
 use crate::limits::{SyncScope, Timeouts};
-use crate::objects::{ActiveObject, Core, Passage};
+use crate::objects::ActiveObject;
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 use crate::rt::AdapterRt;
@@ -33,7 +33,6 @@ pub struct Reference<T: ?Sized> {
 /// An object of this process.
 struct Local<T: ?Sized> {
     slot: Arc<ActiveObject>,
-    adapter: Arc<Core>,
     servant: Arc<T>,
     key: Box<[u8]>,
     /// The policies of its adapter, if only threads of a thread pool run its requests.
@@ -83,8 +82,8 @@ impl<T: Interface + ?Sized> Reference<T> {
     pub fn widen<B: Interface + ?Sized>(&self) -> Reference<B> {
         let local = self.local.as_ref().and_then(|local| {
             let servant = local.slot.servant.cast::<B>()?;
-            let (slot, adapter, key) = (local.slot.clone(), local.adapter.clone(), local.key.clone());
-            Some(Arc::new(Local { slot, adapter, servant, key, elsewhere: local.elsewhere.clone() }))
+            let (slot, key, elsewhere) = (local.slot.clone(), local.key.clone(), local.elsewhere.clone());
+            Some(Arc::new(Local { slot, servant, key, elsewhere }))
         });
         Reference { object: self.object.clone(), local, timeouts: self.timeouts, scope: self.scope }
     }
@@ -101,7 +100,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         if local.elsewhere.as_ref().is_some_and(|rt| !rt.runs_at(local.id(), current::pool_lane())) {
             return None;
         }
-        if local.adapter.gate.passage() != Passage::Active || !local.slot.enter() {
+        if !local.slot.enter_if_passing() {
             return None;
         }
         Some(Collocated { local, _within: current::within(&local.key) })
@@ -193,7 +192,7 @@ impl<T: Interface + ?Sized> Local<T> {
         let servant = slot.servant.cast::<T>()?;
         let pooled = |rt: &&Arc<AdapterRt>| rt.pool.is_some() && orb.collocation != Collocation::Direct;
         let elsewhere = adapter.rt.as_ref().filter(pooled).cloned();
-        Some(Arc::new(Local { slot, adapter, servant, key: key.into(), elsewhere }))
+        Some(Arc::new(Local { slot, servant, key: key.into(), elsewhere }))
     }
 }
 

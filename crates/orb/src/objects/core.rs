@@ -32,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) default: Option<Servant>,
     pub(crate) activator: Option<Arc<dyn Activator>>,
     pub(crate) locator: Option<Arc<dyn Locator>>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) turns: TurnLimits,
     pub(super) changing: PiMutex<Changing>,
     pub(crate) next: AtomicU64,
@@ -103,7 +103,7 @@ impl Core {
             default: None,
             activator: None,
             locator: None,
-            gate: Gate::new(HELD),
+            gate: Arc::new(Gate::new(HELD)),
             turns: TurnLimits::new(HELD),
             changing: PiMutex::default(),
             next: AtomicU64::new(0),
@@ -145,7 +145,7 @@ impl Core {
     /// The active object with this id, if requests pass now.
     #[inline]
     pub(crate) fn enter(&self, id: &[u8]) -> Option<Entered> {
-        if self.gate.passage() == Passage::Active { self.active(id).and_then(Entered::new) } else { None }
+        self.active(id).and_then(Entered::if_passing)
     }
 
     /// The servant for a request to this object.
@@ -191,7 +191,7 @@ impl Core {
                 let _making = current::making(self.key(id));
                 activator.incarnate(id)?
             };
-            let slot = ActiveObject::new(servant, None, self.rt.clone());
+            let slot = ActiveObject::new(servant, None, self.rt.clone(), self.gate.clone());
             let mut changing = self.changing.lock();
             if changing.destroyed {
                 drop(changing);
@@ -224,7 +224,11 @@ impl Core {
         if changing.turns.contains_key(id) {
             return Err(AdapterError::Changing(id.to_vec()));
         }
-        match self.objects.pin().try_insert(id.into(), ActiveObject::new(servant, binding, self.rt.clone())) {
+        match self
+            .objects
+            .pin()
+            .try_insert(id.into(), ActiveObject::new(servant, binding, self.rt.clone(), self.gate.clone()))
+        {
             Ok(_) => Ok(()),
             Err(_) => Err(AdapterError::ObjectActive(id.to_vec())),
         }

@@ -1,10 +1,11 @@
 //! The objects of an ORB, and the servants that run their requests.
 //!
 //! A key names the adapter and the object; finding both takes two look-ups in hash tables that
-//! readers never lock (`papaya`), however many there are.
+//! readers never lock (`papaya`), however many there are. The object that a thread served last needs none.
 
 mod core;
 mod gate;
+mod recent;
 mod registry;
 mod servant;
 mod source;
@@ -21,7 +22,7 @@ pub use servant::Servant;
 pub(crate) use servant::{ActiveObject, Facts, Skeleton, special};
 pub use source::{Activator, Elsewhere, Locator};
 
-/// A hash table. Each request needs two look-ups; for short keys this hash takes 3 ns, std's 20. The seed is random, so
+/// A hash table. A request needs up to two look-ups; for short keys this hash takes 3 ns, std's 20. The seed is random, so
 /// clients cannot predict collisions.
 pub(crate) type ByOctets<V> = papaya::HashMap<Box<[u8]>, V, foldhash::quality::RandomState>;
 

@@ -1,6 +1,7 @@
 //! All adapters, and the published keys.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use hyoshi_wire::ior::Ior;
@@ -9,7 +10,7 @@ use hyoshi_wire::{SystemException, SystemKind, Version};
 use super::core::{Core, Found};
 use super::gate::Passage;
 use super::source::Elsewhere;
-use super::{AdapterError, ByOctets};
+use super::{AdapterError, ByOctets, recent};
 use crate::key::{MAGIC, ObjectKey};
 use crate::minor;
 use crate::rt::{AdapterRt, ThreadpoolId};
@@ -19,6 +20,8 @@ use crate::rt::{AdapterRt, ThreadpoolId};
 pub(crate) struct Adapters {
     /// Identifies this run of the server in keys of transient objects.
     pub(crate) incarnation: u64,
+    /// No other tables of this process have it.
+    number: u64,
     by_name: ByOctets<Arc<Core>>,
     published: ByOctets<Published>,
 }
@@ -39,7 +42,9 @@ struct Published {
 
 impl Adapters {
     pub(crate) fn new(incarnation: u64) -> Self {
-        Adapters { incarnation, by_name: ByOctets::default(), published: ByOctets::default() }
+        static TABLES: AtomicU64 = AtomicU64::new(1);
+        let number = TABLES.fetch_add(1, Ordering::Relaxed);
+        Adapters { incarnation, number, by_name: ByOctets::default(), published: ByOctets::default() }
     }
 
     pub(crate) fn add(&self, core: Core) -> Result<Arc<Core>, AdapterError> {
@@ -117,9 +122,14 @@ impl Adapters {
             Some(Published { ior, .. }) => return Err(Elsewhere::Forward(Box::new(ior.as_ref().clone()))),
             None => key,
         };
+        if let Some(entered) = recent::enter(self.number, key) {
+            let found = Found::Active(entered);
+            return Ok(with(&found, key, found.rt()));
+        }
         // An inactive object may need user code that waits. The table must not be pinned meanwhile.
         let (id, found, rt) = match self.look_up(key, |core, id| core.enter(id).ok_or_else(|| (core.clone(), id)))? {
             Ok(entered) => {
+                recent::remember(self.number, key, entered.object());
                 let found = Found::Active(entered);
                 return Ok(with(&found, key, found.rt()));
             }

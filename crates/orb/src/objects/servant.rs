@@ -11,6 +11,7 @@ use std::time::Instant;
 use hyoshi_os::{PiMutex, Wake};
 use hyoshi_wire::{Decode, Encode, SystemException, SystemKind};
 
+use super::gate::{Gate, Passage};
 use crate::call::Call;
 use crate::rt::AdapterRt;
 use crate::{minor, promise};
@@ -116,6 +117,8 @@ pub(crate) struct ActiveObject {
     pub(super) binding: Option<u32>,
     /// The policies of its adapter.
     pub(crate) rt: Option<Arc<AdapterRt>>,
+    /// That of its adapter.
+    gate: Arc<Gate>,
 }
 
 type Last = Box<dyn FnOnce() + Send>;
@@ -123,7 +126,12 @@ type Last = Box<dyn FnOnce() + Send>;
 const CLOSED: u64 = 1 << 63;
 
 impl ActiveObject {
-    pub(crate) fn new(servant: Servant, binding: Option<u32>, rt: Option<Arc<AdapterRt>>) -> Arc<ActiveObject> {
+    pub(crate) fn new(
+        servant: Servant,
+        binding: Option<u32>,
+        rt: Option<Arc<AdapterRt>>,
+        gate: Arc<Gate>,
+    ) -> Arc<ActiveObject> {
         Arc::new(ActiveObject {
             life: AtomicU64::new(0),
             quiet: Wake::new(),
@@ -131,7 +139,14 @@ impl ActiveObject {
             servant,
             binding,
             rt,
+            gate,
         })
+    }
+
+    /// Counts a call in, if the adapter lets requests pass now and the object was not deactivated.
+    #[inline]
+    pub(crate) fn enter_if_passing(&self) -> bool {
+        self.gate.passage() == Passage::Active && self.enter()
     }
 
     /// Counts a call in, unless the object was deactivated.
@@ -201,6 +216,17 @@ impl Entered {
         slot.enter().then_some(Entered(slot))
     }
 
+    /// If the adapter lets requests pass now.
+    #[inline]
+    pub(crate) fn if_passing(slot: Arc<ActiveObject>) -> Option<Entered> {
+        slot.enter_if_passing().then_some(Entered(slot))
+    }
+
+    #[inline]
+    pub(crate) fn object(&self) -> &Arc<ActiveObject> {
+        &self.0
+    }
+
     #[inline]
     pub(crate) fn servant(&self) -> &Servant {
         &self.0.servant
@@ -239,7 +265,7 @@ mod tests {
     fn a_thread_that_deactivates_within_a_call_waits_for_all_other_calls() {
         for _ in 0..200 {
             let servant = Servant::of(&Facts { id: "", bases: &[], operations: &[], oneways: &[] }, Arc::new(Nothing));
-            let slot = ActiveObject::new(servant, None, None);
+            let slot = ActiveObject::new(servant, None, None, Arc::new(Gate::new(0)));
             (0..3).for_each(|_| assert!(slot.enter()));
             assert!(slot.close());
             std::thread::scope(|scope| {

@@ -35,8 +35,43 @@ pub(crate) fn message(
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> AfterMessage {
-    // By reference: a request is large.
-    decoded(orb, terms, received, &mut decode(terms, received), to, early)
+    let header = received.header();
+    if header.kind != MessageKind::Request {
+        return decoded(orb, terms, received, &mut decode(terms, received), to, early);
+    }
+    prepare(terms, header.version, to);
+    let mut request = Request::unread(received.body_in(chars(terms, header.version)));
+    match request.read() {
+        Ok(()) => answer(orb, terms, &mut request, to, early),
+        Err(error) => broken(received, error.into(), to),
+    }
+}
+
+/// Before a message of this version is answered.
+#[inline]
+fn prepare(terms: &Negotiated, version: Version, to: &mut Encoder) {
+    terms.hear(version);
+    to.clear();
+    to.speak(version, chars(terms, version));
+}
+
+/// Answers a request.
+#[inline]
+fn answer(
+    orb: &Shared,
+    terms: &Negotiated,
+    request: &mut Request<'_>,
+    to: &mut Encoder,
+    early: &mut dyn FnMut(&[u8]) -> bool,
+) -> AfterMessage {
+    if !terms.is_agreed()
+        && let Err(exception) = first_words(terms, request, to)
+    {
+        Call::new(request, to).raise(exception);
+    } else {
+        run(orb, request, to, early);
+    }
+    AfterMessage::Go
 }
 
 /// Decodes a message in the code set of its connection.
@@ -50,7 +85,6 @@ fn chars(terms: &Negotiated, version: Version) -> CharSet {
 }
 
 /// [`message`], of one that has been decoded.
-#[inline]
 pub(crate) fn decoded(
     orb: &Shared,
     terms: &Negotiated,
@@ -60,20 +94,9 @@ pub(crate) fn decoded(
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> AfterMessage {
     let version = received.header().version;
-    terms.hear(version);
-    to.clear();
-    to.speak(version, chars(terms, version));
+    prepare(terms, version, to);
     match message {
-        Ok(Message::Request(request)) => {
-            if !terms.is_agreed()
-                && let Err(exception) = first_words(terms, request, to)
-            {
-                Call::new(request, to).raise(exception);
-                return AfterMessage::Go;
-            }
-            run(orb, request, to, early);
-            AfterMessage::Go
-        }
+        Ok(Message::Request(request)) => answer(orb, terms, request, to, early),
         Ok(Message::LocateRequest(request)) => {
             locate(orb, request, to);
             AfterMessage::Go

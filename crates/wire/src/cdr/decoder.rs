@@ -80,6 +80,25 @@ enum Alignment {
     Message,
 }
 
+/// A position from which octets are decoded again: much smaller than a [`Decoder`], and without its limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bookmark<'a> {
+    bytes: &'a [u8],
+    seams: &'a [usize],
+    at: usize,
+    order: ByteOrder,
+    alignment: Alignment,
+}
+
+impl<'a> Bookmark<'a> {
+    /// A decoder at this position.
+    #[inline]
+    pub(crate) fn decoder(self) -> Decoder<'a> {
+        let Bookmark { bytes, seams, at, order, alignment } = self;
+        Decoder { at, seams, alignment, ..Decoder::new(bytes, order) }
+    }
+}
+
 /// The start of a fragment's data in GIOP 1.1: after its header.
 const FRAGMENT_DATA: usize = 12;
 
@@ -88,6 +107,7 @@ const CUT: DecodeErrorKind = DecodeErrorKind::Value("a number in two fragments o
 
 impl<'a> Decoder<'a> {
     /// At the start of `bytes`, from which alignment is counted.
+    #[inline]
     pub fn new(bytes: &'a [u8], order: ByteOrder) -> Self {
         let (version, chars, limits) = (Version::V1_2, CharSet::Utf8, Limits::default());
         let spare = spare(bytes.len());
@@ -129,18 +149,28 @@ impl<'a> Decoder<'a> {
 
     /// For a message of GIOP 1.1 that arrived in fragments. Their data begins at `seams`, in rising order. Peers align
     /// numbers there in several ways: [`whole`](Decoder::whole) finds the right one.
+    #[inline]
     #[must_use]
     pub(crate) fn in_fragments(mut self, seams: &'a [usize]) -> Self {
         self.seams = seams;
         self
     }
 
+    /// This position.
+    #[inline]
+    pub(crate) fn bookmark(&self) -> Bookmark<'a> {
+        let &Decoder { bytes, seams, at, order, alignment, .. } = self;
+        Bookmark { bytes, seams, at, order, alignment }
+    }
+
     /// Sets the version and character set from here on.
+    #[inline]
     pub fn speak(&mut self, version: Version, chars: CharSet) {
         (self.version, self.chars) = (version, chars);
     }
 
     /// Sets other limits.
+    #[inline]
     #[must_use]
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -435,6 +465,7 @@ impl<'a> Decoder<'a> {
 }
 
 /// The most values without octets of a message of this size: several for each octet, because structs nest.
+#[inline]
 fn spare(octets: usize) -> usize {
     octets.saturating_mul(8).saturating_add(4096)
 }

@@ -7,6 +7,7 @@ mod error;
 mod primitive;
 mod sequence;
 
+pub(crate) use decoder::Bookmark;
 pub use decoder::{Counted, Decode, Decoder};
 pub use encoder::{Encode, Encoder};
 pub use error::{DecodeError, DecodeErrorKind, EncodeError};

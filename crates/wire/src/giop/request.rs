@@ -108,33 +108,54 @@ impl<'a> Request<'a> {
     ///
     /// For a damaged message.
     #[inline]
-    pub fn decode(mut from: Decoder<'a>) -> Result<Self, DecodeError> {
+    pub fn decode(from: Decoder<'a>) -> Result<Self, DecodeError> {
+        let mut request = Request::unread(from);
+        request.read().map(|()| request)
+    }
+
+    /// To be [read](Self::read) from a decoder after the message's header.
+    #[inline]
+    pub fn unread(from: Decoder<'a>) -> Self {
+        let (target, contexts) = (Target::Key(&[]), TaggedList::empty());
+        Request { id: 0, response: Response::None, target, operation: "", contexts, arguments: from }
+    }
+
+    /// Reads one that is unread, in place: a request is large.
+    ///
+    /// # Errors
+    ///
+    /// For a damaged message.
+    #[inline]
+    pub fn read(&mut self) -> Result<(), DecodeError> {
+        let from = &mut self.arguments;
         if from.version() != Version::V1_2 {
-            return Request::decode_old(from);
+            return self.read_old();
         }
-        let id = u32::decode(&mut from)?;
-        let response = Response::from_flags(from.raw(4)?[0]);
-        let target = Target::decode(&mut from)?;
-        let operation = identifier(&mut from)?;
-        let contexts = TaggedList::decode(&mut from)?;
-        to_body(&mut from);
-        Ok(Request { id, response, target, operation, contexts, arguments: from })
+        self.id = u32::decode(from)?;
+        self.response = Response::from_flags(from.raw(4)?[0]);
+        self.target = Target::decode(from)?;
+        self.operation = identifier(from)?;
+        self.contexts = TaggedList::decode(from)?;
+        to_body(from);
+        Ok(())
     }
 
     /// Up to 1.1.
-    fn decode_old(mut from: Decoder<'a>) -> Result<Self, DecodeError> {
-        let contexts = TaggedList::decode(&mut from)?;
-        let id = u32::decode(&mut from)?;
+    #[cold]
+    fn read_old(&mut self) -> Result<(), DecodeError> {
+        let from = &mut self.arguments;
+        self.contexts = TaggedList::decode(from)?;
+        self.id = u32::decode(from)?;
         // Some peers write other values than 1 for true.
-        let response = if u8::decode(&mut from)? == 0 { Response::None } else { Response::Target };
+        self.response = if u8::decode(from)? == 0 { Response::None } else { Response::Target };
         if from.version() == Version::V1_1 {
             from.raw(3)?;
         }
-        let target = Target::decode(&mut from)?;
-        let operation = identifier(&mut from)?;
+        self.target = Target::decode(from)?;
+        self.operation = identifier(from)?;
         // The principal: deprecated and unused.
-        <&[u8]>::decode(&mut from)?;
-        Ok(Request { id, response, target, operation, contexts, arguments: from })
+        <&[u8]>::decode(from)?;
+        Ok(())
     }
 }
 
