@@ -213,13 +213,14 @@ pub(crate) struct Entered(Arc<ActiveObject>);
 impl Entered {
     #[inline]
     pub(crate) fn new(slot: Arc<ActiveObject>) -> Option<Entered> {
-        slot.enter().then_some(Entered(slot))
+        // `then`, not `then_some`: an unused one would count a call out when dropped, and open a closed object.
+        slot.enter().then(|| Entered(slot))
     }
 
     /// If the adapter lets requests pass now.
     #[inline]
     pub(crate) fn if_passing(slot: Arc<ActiveObject>) -> Option<Entered> {
-        slot.enter_if_passing().then_some(Entered(slot))
+        slot.enter_if_passing().then(|| Entered(slot))
     }
 
     #[inline]
@@ -259,6 +260,19 @@ mod tests {
         fn cast(&self, _: TypeId) -> Option<Box<dyn Any>> {
             None
         }
+    }
+
+    #[test]
+    fn a_refused_call_leaves_a_closed_object_closed() {
+        let servant = Servant::of(&Facts { id: "", bases: &[], operations: &[], oneways: &[] }, Arc::new(Nothing));
+        let slot = ActiveObject::new(servant, None, Arc::new(Gate::new(0)));
+        assert!(Entered::new(slot.clone()).is_some());
+        assert!(slot.close());
+        for _ in 0..3 {
+            assert!(Entered::new(slot.clone()).is_none());
+            assert!(Entered::if_passing(slot.clone()).is_none());
+        }
+        assert!(slot.wait_until_quiet(0, Some(Instant::now())));
     }
 
     #[test]
