@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_refused_call_leaves_a_closed_object_closed() {
         let servant = Servant::of(&Facts { id: "", bases: &[], operations: &[], oneways: &[] }, Arc::new(Nothing));
-        let slot = ActiveObject::new(servant, None, Arc::new(Gate::new(0)));
+        let slot = ActiveObject::new(servant, None, None, Arc::new(Gate::new(0)));
         assert!(Entered::new(slot.clone()).is_some());
         assert!(slot.close());
         for _ in 0..3 {
