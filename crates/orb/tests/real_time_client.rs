@@ -266,7 +266,8 @@ fn a_servants_request_carries_the_priority_that_it_serves_as_transformed() {
     let adapter = orb.adapter("a").priority_model(PriorityModel::ClientPropagated { default: priority(3) });
     let tracker = adapter.build().unwrap().activate_as::<dyn Tracker>("x", probe).unwrap();
     orb.ready();
-    let tracker = remote(&Orb::client().unwrap(), &tracker);
+    let client = Orb::client().unwrap();
+    let tracker = remote(&client, &tracker);
     for (own, carried) in [(None, 4), (Some(10), 11)] {
         at(own, || tracker.nothing().unwrap());
         assert_eq!(server.carried(), octets(carried));

@@ -92,7 +92,7 @@ impl ReferencePolicies {
         ReferencePolicies { model, bands, lanes, endpoints }
     }
 
-    /// The priority on which the ways depend: that of the client's thread, if the model is client-propagated.
+    /// Whether the ways depend on the priority of the client's thread.
     pub(super) fn has_client_priority(&self) -> bool {
         matches!(self.model, Some(PriorityModel::ClientPropagated { .. }))
     }

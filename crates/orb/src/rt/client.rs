@@ -4,7 +4,6 @@ use hyoshi_os::TcpProperties;
 use hyoshi_wire::{SystemException, SystemKind};
 
 use super::{Priority, PriorityBands, RtSettings, current};
-use crate::minor;
 
 /// The connections of a client's requests: of an ORB
 /// ([`OrbBuilder::client_policies`](crate::OrbBuilder::client_policies)) or a reference
@@ -35,6 +34,5 @@ pub(crate) fn outgoing(settings: &RtSettings) -> Result<Option<Priority>, System
 /// INV_POLICY with this minor code.
 #[cold]
 pub(crate) fn conflict(minor: u32) -> SystemException {
-    debug_assert!(minor::meaning(minor).is_some());
     SystemKind::InvPolicy.not_done(minor)
 }

@@ -1,5 +1,5 @@
-//! CORBA priorities on the network: the class that routers and switches read in each packet (Real-time CORBA 1.2,
-//! section 5.5.3; Differentiated Services, RFC 2474 and 4594).
+//! CORBA priorities on the network: the class (DSCP) that routers and switches read in each packet (RFC 2474). The
+//! default table's classes are those of RFC 4594; TAO's mapping has the same purpose.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use hyoshi_os::Dscp;
 
 use super::Priority;
 
-/// Maps CORBA priorities to classes of packets (`RTCORBA::NetworkPriorityMapping`).
+/// Maps CORBA priorities to classes of packets (TAO's `RTCORBA::NetworkPriorityMapping`).
 pub trait NetworkPriorityMapping: fmt::Debug + Send + Sync {
     /// The class of packets of this priority.
     fn to_dscp(&self, priority: Priority) -> Dscp;
