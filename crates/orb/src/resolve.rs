@@ -47,8 +47,14 @@ fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Resu
         (name.len() as u32).encode(to)?;
         name.iter().try_for_each(|step| step.id.encode(to).and_then(|()| step.kind.encode(to)))
     };
-    let request =
-        Invocation { operation: "resolve", response: Response::Target, put_off: false, arguments: &arguments };
+    let request = Invocation {
+        operation: "resolve",
+        response: Response::Target,
+        put_off: false,
+        arguments: &arguments,
+        policies: None,
+        priority: None,
+    };
     let mut found = Err(minor::NAME_UNBOUND);
     let object = RemoteObject::new(Arc::downgrade(orb), context);
     invoke(&object.orb()?, &object, &orb.timeouts, &request, &mut |mut reply| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::{Credentials, May, PiMutex, SocketAddress, SocketStream};
+use hyoshi_os::{Credentials, Dscp, May, PiMutex, SocketAddress, SocketStream, TcpProperties};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, Connection, PeerIncompatible};
 
@@ -50,9 +50,15 @@ const FOREVER: u64 = u64::MAX;
 
 impl MaybeTlsStream {
     /// Connects within `timeout`, including the TLS handshake if `dial` is given.
-    pub(crate) fn connect(to: &SocketAddress, timeout: Duration, dial: Option<&Dial>) -> io::Result<MaybeTlsStream> {
+    pub(crate) fn connect(
+        to: &SocketAddress,
+        timeout: Duration,
+        dial: Option<&Dial>,
+        dscp: Option<Dscp>,
+        tcp: &TcpProperties,
+    ) -> io::Result<MaybeTlsStream> {
         let until = Instant::now() + timeout;
-        let socket = SocketStream::connect(to, timeout)?;
+        let socket = SocketStream::connect_with(to, timeout, dscp, tcp)?;
         let Some(dial) = dial else { return Ok(socket.into()) };
         let mut handshake = Handshake::new(socket, dial.begin()?.into());
         loop {
@@ -87,6 +93,11 @@ impl MaybeTlsStream {
     /// Waits until something has arrived, or with `output` until there is room to write; false when time is over.
     pub(crate) fn ready(&self, output: bool, timeout: Option<Duration>) -> io::Result<bool> {
         self.socket.ready(output, timeout)
+    }
+
+    /// Sets the class of sent packets.
+    pub(crate) fn set_dscp(&self, dscp: Dscp) -> io::Result<()> {
+        self.socket.set_dscp(dscp)
     }
 
     /// How long a read waits; none for ever.

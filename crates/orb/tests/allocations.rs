@@ -4,7 +4,7 @@ use crate::tracking;
 
 use std::sync::Arc;
 
-use hyoshi_orb::rt::{CallTiming, with_timing};
+use hyoshi_orb::rt::{CallTiming, Priority, PriorityModel, with_timing};
 use hyoshi_orb::{Orb, SyncScope};
 use tracking::*;
 
@@ -19,14 +19,19 @@ fn both() -> (Orb, Orb, TrackerStub) {
 
 #[test]
 fn a_client_that_calls_allocates_nothing() {
-    let (_server, _client, tracker) = both();
+    let (server, client, tracker) = both();
     tracker.locate(1).unwrap();
     with_timing(CallTiming::default(), || tracker.nothing()).unwrap();
+    let propagated = server.adapter("p").priority_model(PriorityModel::ClientPropagated { default: Priority::MIN });
+    let propagated = propagated.build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    let propagated = client.resolve::<dyn Tracker>(&propagated.ior().to_string()).unwrap();
+    propagated.nothing().unwrap();
     let oneways = tracker.oneways(SyncScope::Transport);
     let counted = allocation_counter::measure(|| {
         for id in 0..50 {
             tracker.locate(id).unwrap();
             tracker.nothing().unwrap();
+            propagated.nothing().unwrap();
             with_timing(CallTiming::default(), || tracker.nothing()).unwrap();
         }
         oneways.hint("", &[1, 2, 3]).unwrap();

@@ -34,6 +34,7 @@ mod limits;
 mod order;
 mod ready;
 mod real_time;
+mod real_time_client;
 mod shared;
 mod slow;
 mod timing;

@@ -79,7 +79,10 @@ pub use input::wait_for_input;
 pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
-pub use net::{Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, host_name, raise_file_limit};
+pub use net::{
+    Credentials, Dscp, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, host_name,
+    raise_file_limit,
+};
 pub use notify::Notifier;
 pub use poller::{Poller, Ready};
 pub use refusal::{KernelRequest, RefusalReason, Refused};

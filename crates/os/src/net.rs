@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,47 @@ impl Credentials {
     }
 }
 
+/// The class of a packet's traffic for routers and switches (Differentiated Services, RFC 2474): 0 to 63.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dscp(u8);
+
+impl Dscp {
+    /// `None` above 63.
+    pub const fn new(number: u8) -> Option<Dscp> {
+        if number < 64 { Some(Dscp(number)) } else { None }
+    }
+
+    /// The number, 0 to 63.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The octet of the IP header with this class, and the lower two bits of `octet`, which belong to ECN (RFC 3168).
+    fn within(self, octet: u8) -> u8 {
+        self.0 << 2 | octet & 0b11
+    }
+}
+
+/// Properties of a TCP connection (tcp(7), socket(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TcpProperties {
+    /// Octets of the kernel's buffer for sending, which the kernel doubles and bounds (net.core.wmem_max). `None`: the
+    /// kernel chooses.
+    pub send_buffer: Option<u32>,
+    /// The same for receiving (net.core.rmem_max).
+    pub receive_buffer: Option<u32>,
+    /// The kernel probes a silent peer, and closes the connection if it does not answer. Default: true.
+    pub keep_alive: bool,
+    /// Small messages are sent at once. Default: true.
+    pub no_delay: bool,
+}
+
+impl Default for TcpProperties {
+    fn default() -> Self {
+        TcpProperties { send_buffer: None, receive_buffer: None, keep_alive: true, no_delay: true }
+    }
+}
+
 /// How long a peer that does not answer at all keeps a TCP connection: probes after 10 s of silence, every 5 s, three
 /// of them; and 30 s for unacknowledged data (tcp(7)).
 const PROBE_AFTER: Duration = Duration::from_secs(10);
@@ -87,33 +128,92 @@ const UNACKNOWLEDGED_MS: u32 = 30_000;
 impl SocketStream {
     /// Connects within `timeout`.
     pub fn connect(to: &SocketAddress, timeout: Duration) -> io::Result<SocketStream> {
-        let stream = match to {
+        SocketStream::connect_with(to, timeout, None, &TcpProperties::default())
+    }
+
+    /// The same; over TCP with these properties, and with the class `dscp` from the first packet on.
+    pub fn connect_with(
+        to: &SocketAddress,
+        timeout: Duration,
+        dscp: Option<Dscp>,
+        properties: &TcpProperties,
+    ) -> io::Result<SocketStream> {
+        match to {
             SocketAddress::Tcp(address) => {
-                SocketStream { socket: TcpStream::connect_timeout(address, timeout)?.into(), tcp: true }
+                let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+                let stream = SocketStream { socket, tcp: true };
+                // Before connecting: the first packets announce the window, and have the class.
+                stream.tune(properties)?;
+                dscp.map_or(Ok(()), |dscp| stream.set_dscp(dscp))?;
+                match connect(&stream.socket, address) {
+                    Err(Errno::INPROGRESS) if !stream.ready(true, Some(timeout))? => {
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, "the connection timed out"));
+                    }
+                    Err(Errno::INPROGRESS) => sockopt::socket_error(&stream.socket)??,
+                    done => done?,
+                }
+                rustix::io::ioctl_fionbio(&stream.socket, false)?;
+                Ok(stream)
             }
             SocketAddress::Unix(path) => {
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
                 // A full backlog makes connect(2) wait, up to the timeout of sending.
                 sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
                 connect(&socket, &SocketAddrUnix::new(path)?)?;
-                SocketStream { socket, tcp: false }
+                Ok(SocketStream { socket, tcp: false })
             }
-        };
-        stream.tune()?;
-        Ok(stream)
+        }
     }
 
-    /// Small messages leave at once, and a dead peer is detected.
-    fn tune(&self) -> io::Result<()> {
+    /// By default small messages leave at once, and a dead peer is detected.
+    fn tune(&self, properties: &TcpProperties) -> io::Result<()> {
         if self.tcp {
-            sockopt::set_tcp_nodelay(&self.socket, true)?;
-            sockopt::set_socket_keepalive(&self.socket, true)?;
+            let &TcpProperties { send_buffer, receive_buffer, keep_alive, no_delay } = properties;
+            sockopt::set_tcp_nodelay(&self.socket, no_delay)?;
+            sockopt::set_socket_keepalive(&self.socket, keep_alive)?;
             sockopt::set_tcp_keepidle(&self.socket, PROBE_AFTER)?;
             sockopt::set_tcp_keepintvl(&self.socket, PROBE_EVERY)?;
             sockopt::set_tcp_keepcnt(&self.socket, PROBES)?;
             sockopt::set_tcp_user_timeout(&self.socket, UNACKNOWLEDGED_MS)?;
+            if let Some(octets) = send_buffer {
+                sockopt::set_socket_send_buffer_size(&self.socket, octets as usize)?;
+            }
+            if let Some(octets) = receive_buffer {
+                sockopt::set_socket_recv_buffer_size(&self.socket, octets as usize)?;
+            }
         }
         Ok(())
+    }
+
+    /// Sets the class of sent packets (ip(7), IP_TOS; ipv6(7), IPV6_TCLASS), and leaves the bits of ECN. Nothing changes
+    /// for a Unix socket.
+    pub fn set_dscp(&self, dscp: Dscp) -> io::Result<()> {
+        if !self.tcp {
+            return Ok(());
+        }
+        if self.is_ipv6()? {
+            let class = sockopt::ipv6_tclass(&self.socket)? as u8;
+            sockopt::set_ipv6_tclass(&self.socket, dscp.within(class).into())?;
+        }
+        // Also of IPv6: its packets to an IPv4 address have an IPv4 header.
+        let octet = sockopt::ip_tos(&self.socket)?;
+        Ok(sockopt::set_ip_tos(&self.socket, dscp.within(octet))?)
+    }
+
+    /// The class of sent packets; `None` for a Unix socket.
+    pub fn dscp(&self) -> io::Result<Option<Dscp>> {
+        let octet = match self.tcp {
+            false => return Ok(None),
+            true if self.is_ipv6()? => sockopt::ipv6_tclass(&self.socket)? as u8,
+            true => sockopt::ip_tos(&self.socket)?,
+        };
+        Ok(Some(Dscp(octet >> 2)))
+    }
+
+    fn is_ipv6(&self) -> io::Result<bool> {
+        Ok(sockopt::socket_domain(&self.socket)? == AddressFamily::INET6)
     }
 
     /// Reads available data, at least an octet; 0 when the peer has ended.
@@ -340,7 +440,7 @@ impl Listener {
         };
         match accepted {
             Ok(stream) => {
-                stream.tune()?;
+                stream.tune(&TcpProperties::default())?;
                 Ok(Some(stream))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -474,5 +574,54 @@ mod tests {
         assert_eq!(accepted.credentials(), Some(Credentials::own()));
         drop(listener);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn both_ends_have_their_own_class_and_the_bits_of_ecn_stay() {
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = Listener::bind(&SocketAddress::Tcp(host.parse().unwrap())).unwrap();
+            let class = Dscp::new(46);
+            let connect = |class| {
+                let properties = TcpProperties::default();
+                SocketStream::connect_with(listener.address(), Duration::from_secs(5), class, &properties).unwrap()
+            };
+            let client = connect(class);
+            let server = listener.accept().unwrap().unwrap();
+            assert_eq!((client.dscp().unwrap(), server.dscp().unwrap()), (class, Dscp::new(0)));
+            server.set_dscp(Dscp(26)).unwrap();
+            client.set_dscp(Dscp(63)).unwrap();
+            assert_eq!((client.dscp().unwrap(), server.dscp().unwrap()), (Dscp::new(63), Dscp::new(26)));
+            client.write_all(b"x").unwrap();
+            assert_eq!(server.read(&mut [0], May::Wait).unwrap(), 1);
+            assert_eq!(connect(None).dscp().unwrap(), Dscp::new(0));
+        }
+        assert_eq!((Dscp(46).within(0b1010_1001), Dscp(0).within(0xff), Dscp::new(64)), (0b1011_1001, 0b11, None));
+    }
+
+    #[test]
+    fn a_connection_has_its_properties() {
+        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let connect = |properties: TcpProperties| {
+            SocketStream::connect_with(listener.address(), Duration::from_secs(5), None, &properties).unwrap()
+        };
+        let (send_buffer, receive_buffer) = (Some(20_000), Some(30_000));
+        let set = connect(TcpProperties { send_buffer, receive_buffer, keep_alive: false, no_delay: false });
+        // The kernel doubles them, for its own data.
+        assert_eq!(sockopt::socket_send_buffer_size(&set).unwrap(), 40_000);
+        assert_eq!(sockopt::socket_recv_buffer_size(&set).unwrap(), 60_000);
+        assert!(!sockopt::socket_keepalive(&set).unwrap() && !sockopt::tcp_nodelay(&set).unwrap());
+        let default = connect(TcpProperties::default());
+        assert!(sockopt::socket_keepalive(&default).unwrap() && sockopt::tcp_nodelay(&default).unwrap());
+        let flags = rustix::fs::fcntl_getfl(&default).unwrap();
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+    }
+
+    #[test]
+    fn a_refused_connection_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = SocketAddress::Tcp(listener.local_addr().unwrap());
+        drop(listener);
+        let error = SocketStream::connect(&address, Duration::from_secs(5)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -105,6 +105,9 @@ codes! {
     HYOSHI + 0x61 RT_CEILING "The client may not claim a priority this high (NO_PERMISSION)."
     HYOSHI + 0x62 RT_BUFFER "All threads of the lane are busy, and its buffer is full (TRANSIENT)."
     HYOSHI + 0x63 RT_PRIVILEGE "The kernel does not permit the thread's priority (NO_PERMISSION)."
+    HYOSHI + 0x70 RT_NO_LANE "No lane of the object has the request's priority, or is in its priority band (INV_POLICY)."
+    HYOSHI + 0x71 RT_NO_BAND "The request's priority is in none of the priority bands (INV_POLICY)."
+    HYOSHI + 0x72 RT_TWO_BANDS "Both the client and the object's server set priority bands (INV_POLICY)."
 }
 
 #[cfg(test)]

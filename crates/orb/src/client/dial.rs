@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyoshi_os::SocketAddress;
+use hyoshi_os::{Dscp, SocketAddress, TcpProperties};
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::lookup::Lookups;
@@ -13,6 +13,8 @@ use crate::bidir::is_way_back;
 use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
+use crate::rt::Priority;
+use crate::stream::MaybeTlsStream;
 use crate::tls::{Dial, Distrust};
 use crate::transport::{Transport, TransportRules};
 
@@ -33,6 +35,17 @@ impl Patience {
     }
 }
 
+/// What sets connections to an endpoint apart from others to it: a request uses only those with its settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionSettings {
+    pub(crate) tcp: TcpProperties,
+    pub(crate) dscp: Option<Dscp>,
+    /// The lowest and the highest priority of the requests, if these are bounded.
+    pub(crate) band: Option<(Priority, Priority)>,
+    /// The only object to which they lead.
+    pub(crate) private: Option<u64>,
+}
+
 /// What all endpoints share.
 #[derive(Debug)]
 pub(super) struct Common {
@@ -49,6 +62,7 @@ pub(super) struct Common {
 pub(super) struct Dialling {
     pub(super) endpoint: IorEndpoint,
     pub(super) tls: Option<Dial>,
+    pub(super) settings: ConnectionSettings,
     pub(super) common: Arc<Common>,
 }
 
@@ -57,10 +71,13 @@ impl Dialling {
     pub(super) fn connect<T>(
         &self,
         patience: &Patience,
-        mut connect: impl FnMut(&SocketAddress, Duration, Option<&Dial>) -> io::Result<T>,
+        mut connected: impl FnMut(MaybeTlsStream) -> io::Result<T>,
     ) -> Result<T, CallFailure> {
-        let mut connect =
-            |address, left| connect(&address, left, self.tls.as_ref()).map_err(|error| no_connection(&error));
+        let mut connect = |address, left| {
+            let ConnectionSettings { dscp, tcp, .. } = &self.settings;
+            let stream = MaybeTlsStream::connect(&address, left, self.tls.as_ref(), *dscp, tcp);
+            stream.and_then(&mut connected).map_err(|error| no_connection(&error))
+        };
         if matches!(&self.endpoint, IorEndpoint::Tcp { host, .. } if is_way_back(host)) {
             return Err(CallFailure::NoWayBack);
         }

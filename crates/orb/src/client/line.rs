@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
+use hyoshi_os::May;
 use hyoshi_os::clock::coarse;
-use hyoshi_os::{May, SocketAddress};
 use hyoshi_wire::giop::{Message, Received, Reply, cancel_request};
 use hyoshi_wire::{ByteOrder, CharSet, Encoder, Limits, Version};
 
@@ -16,7 +16,6 @@ use crate::channel::{Incoming, Parked, ReadBudget, Receiver, TurnEnd, Whole, rec
 use crate::failure::CallFailure;
 use crate::socket::refused;
 use crate::stream::MaybeTlsStream;
-use crate::tls::Dial;
 
 /// Connections that were unused for longer than this are checked before they are used again: the server may have
 /// closed them meanwhile.
@@ -63,8 +62,7 @@ impl Drop for ConnectionPermit {
 }
 
 impl Line {
-    pub(super) fn connect(to: &SocketAddress, timeout: Duration, dial: Option<&Dial>, most: usize) -> io::Result<Line> {
-        let stream = MaybeTlsStream::connect(to, timeout, dial)?;
+    pub(super) fn new(stream: MaybeTlsStream, most: usize) -> io::Result<Line> {
         // Connecting to a Unix socket has set one.
         stream.write_timeout(None)?;
         let incoming = Incoming::new(Limits { message: most, ..Limits::default() });

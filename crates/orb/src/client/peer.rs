@@ -10,7 +10,7 @@ use hyoshi_wire::{CharSet, Version};
 
 use super::back::WaysBack;
 use super::crowd::{Crowd, Guest};
-use super::dial::{Common, Dialling, Patience, no_connection};
+use super::dial::{Common, ConnectionSettings, Dialling, Patience, no_connection};
 use super::line::Line;
 use super::mux::{BidirOffer, BothWays, Mux};
 use super::names;
@@ -32,9 +32,9 @@ pub(crate) struct Peer {
     pub(super) back: Arc<WaysBack>,
 }
 
-/// An endpoint, and the code sets that its connections agree upon: what characters are there holds for each request
-/// on a connection, so that references which say otherwise, or nothing, need connections of their own.
-pub(crate) type PeerKey = (IorEndpoint, Option<Transmission>);
+/// An endpoint, the code sets that its connections agree upon, and their settings. What characters are there holds for
+/// each request on a connection: references with other code sets, or none, need connections of their own.
+pub(crate) type PeerKey = (IorEndpoint, Option<Transmission>, ConnectionSettings);
 
 /// The connection of a call.
 pub(crate) enum Over<'a> {
@@ -53,7 +53,7 @@ impl Peer {
     }
 
     pub(super) fn way(&self) -> PeerKey {
-        (self.dialling.endpoint.clone(), self.sets)
+        (self.dialling.endpoint.clone(), self.sets, self.dialling.settings.clone())
     }
 
     /// Its address, for exceptions. `without_plain` if the reference also has plain addresses, which are not used.
@@ -105,7 +105,7 @@ impl Peer {
     #[cold]
     fn connect(&self, patience: &Patience) -> Result<Over<'_>, CallFailure> {
         let most = self.dialling.common.limits.message;
-        let connect = || self.dialling.connect(patience, |address, left, tls| Line::connect(address, left, tls, most));
+        let connect = || self.dialling.connect(patience, |stream| Line::new(stream, most));
         match self.pool.add(connect) {
             Some(line) => line.map(Over::Line),
             None => self.join(patience),
@@ -127,7 +127,7 @@ impl Peer {
 
     fn mux_at(&self, at: usize, patience: &Patience) -> Result<Arc<Mux>, CallFailure> {
         self.shared[at].get(patience, || {
-            let link = self.dialling.connect(patience, MaybeTlsStream::connect)?;
+            let link = self.dialling.connect(patience, Ok)?;
             self.start_shared(link).map_err(|error| no_connection(&error))
         })
     }

@@ -8,7 +8,7 @@ use hyoshi_wire::giop::Transmission;
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::back::WaysBack;
-use super::dial::{Common, Dialling};
+use super::dial::{Common, ConnectionSettings, Dialling};
 use super::lookup::Lookups;
 use super::mux::{BidirOffer, BothWays, DuplexLane, Mux};
 use super::peer::{Peer, PeerKey};
@@ -81,7 +81,12 @@ impl Peers {
     }
 
     /// The peer at this endpoint, with which these code sets are agreed upon; none if this ORB cannot connect to such.
-    pub(crate) fn at(&self, endpoint: &IorEndpoint, sets: Option<Transmission>) -> Option<Arc<Peer>> {
+    pub(crate) fn at(
+        &self,
+        endpoint: &IorEndpoint,
+        sets: Option<Transmission>,
+        settings: &ConnectionSettings,
+    ) -> Option<Arc<Peer>> {
         let same;
         let (endpoint, tls) = match endpoint {
             IorEndpoint::Tls { host, port, .. } => {
@@ -99,16 +104,21 @@ impl Peers {
                 (&same, None)
             }
             IorEndpoint::Tcp { .. } if self.tls_only => return None,
-            _ => (endpoint, None),
+            // One server, whether the reference shows the priority of its lane or not.
+            IorEndpoint::Tcp { host, port, .. } => {
+                same = IorEndpoint::Tcp { host: host.clone(), port: *port, priority: None };
+                (&same, None)
+            }
         };
         let peer = || {
             let back = self.back.pin().get_or_insert_with(endpoint.clone(), Arc::default).clone();
             back.use_it();
-            let dialling = Dialling { endpoint: endpoint.clone(), tls: tls.clone(), common: self.common.clone() };
+            let (tls, settings, common) = (tls.clone(), settings.clone(), self.common.clone());
+            let dialling = Dialling { endpoint: endpoint.clone(), tls, settings, common };
             Arc::new(Peer::new(dialling, sets, back))
         };
         let _changing = self.changing.lock();
-        Some(self.all.pin().get_or_insert_with((endpoint.clone(), sets), peer).clone())
+        Some(self.all.pin().get_or_insert_with((endpoint.clone(), sets, settings.clone()), peer).clone())
     }
 
     /// Whether this ORB speaks TLS as a client.

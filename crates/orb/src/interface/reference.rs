@@ -12,13 +12,13 @@ use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Sy
 
 use super::{Interface, StubOperation};
 use crate::current;
-use crate::invocation::{Invocation, Pending, RemoteObject, invoke};
+use crate::invocation::{Invocation, Pending, RemoteObject, connect, invoke};
 use crate::key::ObjectKey;
 use crate::limits::{SyncScope, Timeouts};
 use crate::objects::ActiveObject;
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
-use crate::rt::AdapterRt;
+use crate::rt::{AdapterRt, ClientPolicies};
 use crate::shared::{Collocation, Shared, used_orb};
 
 /// A reference to an object with the interface `T`. Stubs wrap one. Cloning is cheap.
@@ -28,6 +28,7 @@ pub struct Reference<T: ?Sized> {
     local: Option<Arc<Local<T>>>,
     timeouts: Timeouts,
     scope: SyncScope,
+    policies: Option<Arc<ClientPolicies>>,
 }
 
 /// An object of this process.
@@ -43,7 +44,7 @@ impl<T: Interface + ?Sized> Reference<T> {
     fn of(object: Arc<RemoteObject>, local: Option<Arc<Local<T>>>) -> Self {
         let orb = object.upgrade();
         let (timeouts, scope) = orb.map_or_else(Default::default, |orb| (orb.timeouts, orb.scope));
-        Reference { object, local, timeouts, scope }
+        Reference { object, local, timeouts, scope, policies: None }
     }
 
     /// To an object of this ORB.
@@ -78,6 +79,37 @@ impl<T: Interface + ?Sized> Reference<T> {
         Reference { scope, ..self.clone() }.into()
     }
 
+    /// The same object, with connections by these policies instead of the ORB's.
+    pub fn client_policies(&self, policies: &ClientPolicies) -> T::Stub {
+        Reference { policies: Some(Arc::new(policies.clone())), ..self.clone() }.into()
+    }
+
+    /// Connects to the object's server for requests of the calling thread's priority, if it is not yet connected. An
+    /// object of this process needs no connection.
+    ///
+    /// # Errors
+    ///
+    /// `INV_POLICY` if the policies of the reference and the client contradict each other, or no lane has the priority;
+    /// otherwise the reason why there is no connection.
+    pub fn validate_connection(&self) -> Result<(), SystemException> {
+        if self.collocated().is_some() {
+            return Ok(());
+        }
+        let orb = self.object.orb()?;
+        connect(&orb, &self.object, &self.timeouts, &self.request("_validate_connection", Response::None, &|_| Ok(())))
+    }
+
+    /// A request that is sent at once.
+    fn request<'r>(
+        &'r self,
+        operation: &'r str,
+        response: Response,
+        arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
+    ) -> Invocation<'r> {
+        let policies = self.policies.as_ref();
+        Invocation { operation, response, put_off: false, arguments, policies, priority: None }
+    }
+
     /// The same object through an interface that it has, which is not checked.
     pub fn widen<B: Interface + ?Sized>(&self) -> Reference<B> {
         let local = self.local.as_ref().and_then(|local| {
@@ -85,7 +117,8 @@ impl<T: Interface + ?Sized> Reference<T> {
             let (slot, key, elsewhere) = (local.slot.clone(), local.key.clone(), local.elsewhere.clone());
             Some(Arc::new(Local { slot, servant, key, elsewhere }))
         });
-        Reference { object: self.object.clone(), local, timeouts: self.timeouts, scope: self.scope }
+        let (timeouts, scope, policies) = (self.timeouts, self.scope, self.policies.clone());
+        Reference { object: self.object.clone(), local, timeouts, scope, policies }
     }
 
     /// The same object through this interface. `None` if the object does not have it; fails if it does not answer.
@@ -116,8 +149,7 @@ impl<T: Interface + ?Sized> Reference<T> {
     ) -> Result<R, E> {
         let orb = self.object.orb()?;
         let mut outcome = CallOutcome::new(results);
-        let request =
-            Invocation { operation: operation.name, response: Response::Target, put_off: false, arguments: &arguments };
+        let request = self.request(operation.name, Response::Target, &arguments);
         invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
         outcome.take()
     }
@@ -134,7 +166,7 @@ impl<T: Interface + ?Sized> Reference<T> {
             SyncScope::Target => Response::Target,
         };
         let put_off = self.scope == SyncScope::None;
-        let request = Invocation { operation: operation.name, response, put_off, arguments: &arguments };
+        let request = Invocation { put_off, ..self.request(operation.name, response, &arguments) };
         let orb = self.object.orb()?;
         let mut outcome = CallOutcome::<(), E, _>::new(|_: &mut Decoder<'_>| Ok(()));
         invoke(&orb, &self.object, &self.timeouts, &request, &mut |reply| outcome.accept(reply))?;
@@ -148,7 +180,8 @@ impl<T: Interface + ?Sized> Reference<T> {
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
         results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Send + 'static,
     ) -> Pending<R, E> {
-        let sent = Pending::send(&self.object, &self.timeouts, operation.name, &arguments, Box::new(results));
+        let (timeouts, policies) = (&self.timeouts, self.policies.as_ref());
+        let sent = Pending::send(&self.object, timeouts, policies, operation.name, &arguments, Box::new(results));
         match sent {
             Ok(Ok(pending)) => pending,
             // For GIOP 1.0 or 1.1, or without a server: a synchronous call.
@@ -229,7 +262,7 @@ impl<T: ?Sized> Drop for Collocated<'_, T> {
 impl<T: ?Sized> Clone for Reference<T> {
     fn clone(&self) -> Self {
         let (object, local) = (self.object.clone(), self.local.clone());
-        Reference { object, local, timeouts: self.timeouts, scope: self.scope }
+        Reference { object, local, timeouts: self.timeouts, scope: self.scope, policies: self.policies.clone() }
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use hyoshi_model::Span;
 use hyoshi_wire::giop::{
-    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, CONTEXT_HYOSHI_CALL, CONTEXT_RT_SCHEDULING, Kept, Message, Reply,
-    ReplyStatus, RequestHeader, Response, ServiceContext, Target,
+    CONTEXT_BI_DIR_IIOP, CONTEXT_CODE_SETS, CONTEXT_HYOSHI_CALL, CONTEXT_RT_PRIORITY, CONTEXT_RT_SCHEDULING, Kept,
+    Message, Reply, ReplyStatus, RequestHeader, Response, ServiceContext, Target,
 };
 use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::tagged::encapsulation;
@@ -23,12 +23,12 @@ use crate::client::{Line, Opening, Over, Patience, wait_for};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
-use crate::rt::{self, OperationCall, TimingContext};
+use crate::rt::{self, ClientPolicies, OperationCall, Priority, TimingContext};
 use crate::shared::{Shared, use_orb};
 use crate::{current, minor, waits};
 
 /// The most contexts that the ORB adds to a request.
-const MOST_CONTEXTS: usize = 4;
+const MOST_CONTEXTS: usize = 5;
 
 /// A request to send.
 pub(crate) struct Invocation<'r> {
@@ -37,6 +37,10 @@ pub(crate) struct Invocation<'r> {
     /// May wait to be sent together with others.
     pub(crate) put_off: bool,
     pub(crate) arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
+    /// Those of the reference, if it has its own.
+    pub(crate) policies: Option<&'r Arc<ClientPolicies>>,
+    /// The CORBA priority, if it was determined earlier than the call; otherwise that of the thread.
+    pub(crate) priority: Option<Priority>,
 }
 
 /// Decodes a reply with the outcome.
@@ -68,6 +72,41 @@ pub(crate) fn invoke(
     }
 }
 
+/// Connects to the object's server, if it is not yet connected, by the same ways as a request.
+pub(crate) fn connect(
+    orb: &Arc<Shared>,
+    object: &Arc<RemoteObject>,
+    timeouts: &Timeouts,
+    request: &Invocation<'_>,
+) -> Result<(), SystemException> {
+    use_orb(orb);
+    current::let_others_read();
+    let target = object.target();
+    let bound = target.bind(orb, request)?;
+    let until = timeouts.round_trip.map(after_now);
+    let patience = Patience { each: duration(timeouts.connect), until };
+    waits::wait(|| connect_one(&bound.routes, &patience)).unwrap_or_else(|| Err(no_way(&target)))
+}
+
+/// Tries all routes; `None` if there is none.
+fn connect_one(routes: &[Route], patience: &Patience) -> Option<Result<(), SystemException>> {
+    let mut failed = None;
+    for route in routes {
+        let connected = match route.peer.both_ways(route.version, route.chars, patience) {
+            Ok(None) => route.peer.take(patience).map(|over| match over {
+                Over::Line(line) => route.peer.pool.give_back(line),
+                Over::Mux(..) => {}
+            }),
+            both => both.map(drop),
+        };
+        match connected {
+            Ok(()) => return Some(Ok(())),
+            Err(failure) => failed = Some(failure.exception().at(route.peer.name(route.over_tls_alone))),
+        }
+    }
+    failed.map(Err)
+}
+
 /// A call on its itinerary.
 struct CallInProgress<'a> {
     orb: &'a Shared,
@@ -85,11 +124,12 @@ impl CallInProgress<'_> {
         let mut target = object.target();
         let mut itinerary = Itinerary::new(!Arc::ptr_eq(&target, object));
         loop {
-            let routes = target.routes(self.orb);
-            let back = route::back(routes);
-            let route = match itinerary.next(routes.len(), back.is_some()) {
+            // Another server's reference must not contradict the policies for ever.
+            let bound = target.bind(self.orb, self.request).inspect_err(|_| object.forget_target())?;
+            let back = route::back(&bound.routes);
+            let route = match itinerary.next(bound.routes.len(), back.is_some()) {
                 Some(Way::Back) => back,
-                Some(Way::Address(at)) => routes.get(at),
+                Some(Way::Address(at)) => bound.routes.get(at),
                 None => None,
             };
             let Some(route) = route else {
@@ -99,26 +139,35 @@ impl CallInProgress<'_> {
                 return Err(no_way(&target));
             };
             let was_forwarded = itinerary.is_forwarded;
-            let outcome = self.attempt(route, accept);
+            let outcome = self.attempt(route, bound.propagated, accept);
             let time_is_left = outcome.is_ok() || self.until.is_none_or(|until| Instant::now() < until);
             let step = itinerary.after(outcome, time_is_left);
             let returns = was_forwarded && !itinerary.is_forwarded;
             if returns {
                 object.forget_target();
             }
-            match step {
+            let next = match step {
                 NextStep::Done => return Ok(()),
                 NextStep::Raise(exception) => return Err(exception.at(route.peer.name(false))),
                 NextStep::Fail(exception) => return Err(exception.at(route.peer.name(route.over_tls_alone))),
-                NextStep::Forward(ior) => target = Cow::Owned(object.send_on(*ior)),
-                NextStep::Again if returns => target = Cow::Borrowed(object),
-                NextStep::Again => {}
+                NextStep::Forward(ior) => Some(Cow::Owned(object.send_on(*ior))),
+                NextStep::Again if returns => Some(Cow::Borrowed(object)),
+                NextStep::Again => None,
+            };
+            drop(bound);
+            if let Some(next) = next {
+                target = next;
             }
         }
     }
 
     /// Sends the request one way, and waits for the reply if it has one.
-    fn attempt(&self, route: &Route, accept: Accept<'_>) -> Result<ReplyContent, CallFailure> {
+    fn attempt(
+        &self,
+        route: &Route,
+        propagated: Option<Priority>,
+        accept: Accept<'_>,
+    ) -> Result<ReplyContent, CallFailure> {
         let mut out = Outgoing { operation: self.request.operation, key: &route.key, contexts: Vec::new() };
         let all = &self.orb.client_interceptors;
         for (at, interceptor) in all.iter().enumerate() {
@@ -128,7 +177,7 @@ impl CallInProgress<'_> {
             }
         }
         let (request, timing, part) = (self.request, self.timing.as_ref(), self.part.as_ref().map(|part| &part[..]));
-        let content = self.send(&RequestMessage { route, request, timing, part, out: &out }, accept);
+        let content = self.send(&RequestMessage { route, request, timing, part, propagated, out: &out }, accept);
         if let Err(failure) = &content {
             all.iter().rev().for_each(|interceptor| interceptor.failed(&out, &failure.exception()));
         }
@@ -245,6 +294,7 @@ pub(super) struct RequestMessage<'a> {
     pub(super) request: &'a Invocation<'a>,
     pub(super) timing: Option<&'a TimingContext>,
     pub(super) part: Option<&'a [u8]>,
+    pub(super) propagated: Option<Priority>,
     pub(super) out: &'a Outgoing<'a>,
 }
 
@@ -259,7 +309,7 @@ impl RequestMessage<'_> {
 
     #[inline]
     fn write(&self, id: u32, opening: Opening<'_>, to: &mut Encoder) -> Result<(), EncodeError> {
-        let &RequestMessage { route, request, timing, part, out } = self;
+        let &RequestMessage { route, request, timing, part, propagated, out } = self;
         to.speak(route.version, route.chars);
         let mut contexts = [ServiceContext { tag: 0, data: &[] }; MOST_CONTEXTS];
         let mut count = 0;
@@ -274,6 +324,15 @@ impl RequestMessage<'_> {
         }
         if let Some(data) = opening.points {
             add(CONTEXT_BI_DIR_IIOP, data);
+        }
+        let priority;
+        // A context of the program's interceptors replaces it.
+        if let Some(propagated) = propagated
+            && out.contexts.iter().all(|(tag, _)| *tag != CONTEXT_RT_PRIORITY)
+        {
+            let [first, second] = propagated.number().to_ne_bytes();
+            priority = [u8::from(ByteOrder::NATIVE == ByteOrder::Little), 0, first, second];
+            add(CONTEXT_RT_PRIORITY, &priority);
         }
         if let Some(timing) = timing {
             add(CONTEXT_RT_SCHEDULING, timing.data());

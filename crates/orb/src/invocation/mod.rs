@@ -1,5 +1,6 @@
-//! Calls of remote objects: the routes to an object, the [`Itinerary`](itinerary::Itinerary) of a request, its reply.
+//! Calls of remote objects: the routes to an object by its policies, the [`Itinerary`](itinerary::Itinerary) of a request, its reply.
 
+mod binding;
 mod buffers;
 mod invoke;
 mod itinerary;
@@ -7,6 +8,6 @@ mod pending;
 mod remote;
 mod route;
 
-pub(crate) use invoke::{Invocation, invoke};
+pub(crate) use invoke::{Invocation, connect, invoke};
 pub use pending::Pending;
 pub(crate) use remote::RemoteObject;

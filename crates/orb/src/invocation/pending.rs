@@ -18,7 +18,7 @@ use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
-use crate::rt::TimingContext;
+use crate::rt::{ClientPolicies, Priority, TimingContext};
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
 
@@ -39,6 +39,9 @@ struct SentCall {
     /// The arguments as they were sent: for another place, should it be sent on.
     body: Vec<u8>,
     timeouts: Timeouts,
+    policies: Option<Arc<ClientPolicies>>,
+    /// The CORBA priority that it carries.
+    propagated: Option<Priority>,
     /// The end of the round trip.
     end: Option<Instant>,
     /// The same, or the end of the wait for a reply.
@@ -59,14 +62,20 @@ impl<R, E: Raises> Pending<R, E> {
     pub(crate) fn send(
         object: &Arc<RemoteObject>,
         timeouts: &Timeouts,
+        policies: Option<&Arc<ClientPolicies>>,
         operation: &'static str,
         arguments: &dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
         results: Results<R>,
     ) -> Result<Result<Self, Results<R>>, SystemException> {
         let orb = object.orb()?;
         let target = object.target();
-        let routes = target.routes(&orb);
-        let Some(route) = route::back(routes).or(routes.first()).filter(|route| route.version == Version::V1_2) else {
+        let mut request =
+            Invocation { operation, response: Response::Target, put_off: false, arguments, policies, priority: None };
+        let bound = target.bind(&orb, &request)?;
+        let propagated = bound.propagated;
+        let Some(route) =
+            route::back(&bound.routes).or(bound.routes.first()).filter(|route| route.version == Version::V1_2)
+        else {
             return Ok(Err(results));
         };
         if !orb.client_interceptors.is_empty() {
@@ -93,11 +102,12 @@ impl<R, E: Raises> Pending<R, E> {
             to.raw(&body);
             Ok(())
         };
-        let request = Invocation { operation, response: Response::Target, put_off: false, arguments: &again };
+        request.arguments = &again;
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
         let timing =
             TimingContext::of_call(orb.kokyu_timing).map_err(|error| CallFailure::Encode(error).exception())?;
-        let message = RequestMessage { route, request: &request, timing: timing.as_ref(), part: None, out: &out };
+        let (timing, request) = (timing.as_ref(), &request);
+        let message = RequestMessage { route, request, timing, part: None, propagated, out: &out };
         let mut repeats = 0;
         let (id, reply) = loop {
             match mux.request(end, |id, opening, to| message.put(id, opening, to)) {
@@ -114,8 +124,9 @@ impl<R, E: Raises> Pending<R, E> {
             };
         };
         let until = invoke::sooner(end, timeouts.reply);
-        let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
-        let sent = SentCall { object, operation, body, timeouts, end, until, route, mux, id, reply };
+        let (object, timeouts, route, policies) = (object.clone(), *timeouts, route.clone(), policies.cloned());
+        let sent =
+            SentCall { object, operation, body, timeouts, policies, propagated, end, until, route, mux, id, reply };
         Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
 
@@ -184,7 +195,8 @@ impl SentCall {
                     Ok(())
                 };
                 let (operation, response) = (self.operation, Response::Target);
-                let request = Invocation { operation, response, put_off: false, arguments: &body };
+                let (policies, priority) = (self.policies.as_ref(), self.propagated);
+                let request = Invocation { operation, response, put_off: false, arguments: &body, policies, priority };
                 invoke::invoke(&orb, &self.object, &timeouts, &request, &mut |reply| outcome.accept(reply))?;
                 outcome.take()
             }

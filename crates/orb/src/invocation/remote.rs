@@ -1,15 +1,19 @@
 //! A remote object: its reference, its routes, and the forwarded reference.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use super::route::{Route, routes};
+use super::binding::{Binding, Bound, KEPT, KeptBinding, ReferencePolicies};
+use super::invoke::Invocation;
+use super::route::routes;
+use crate::client::ConnectionSettings;
 use crate::minor;
+use crate::rt::{self, ClientPolicies};
 use crate::shared::Shared;
 
 /// State shared by all references to an object.
@@ -17,11 +21,32 @@ use crate::shared::Shared;
 pub(crate) struct RemoteObject {
     orb: Weak<Shared>,
     ior: Ior,
-    routes: OnceLock<Vec<Route>>,
+    ways: OnceLock<Ways>,
+    /// Those by priority and policies.
+    bindings: ArcSwap<Vec<KeptBinding>>,
+    /// Of its private connections.
+    number: OnceLock<u64>,
     /// Where requests were sent on to.
     sent_on: ArcSwapOption<RemoteObject>,
     /// Set after that, cleared before it: seen without a lock or a count.
     is_sent_on: AtomicBool,
+}
+
+/// The ways to an object.
+#[derive(Debug)]
+struct Ways {
+    /// The ways of all requests, if neither the reference nor the ORB has policies.
+    only: Option<Binding>,
+    policies: ReferencePolicies,
+}
+
+impl Ways {
+    fn of(orb: &Shared, ior: &Ior) -> Ways {
+        let policies = ReferencePolicies::of(ior);
+        let plain = policies.model.is_none() && *orb.rt.client == ClientPolicies::default();
+        let only = || Binding { routes: routes(orb, ior, &ConnectionSettings::default(), None), propagated: None };
+        Ways { only: plain.then(only), policies }
+    }
 }
 
 impl RemoteObject {
@@ -29,7 +54,9 @@ impl RemoteObject {
         Arc::new(RemoteObject {
             orb,
             ior,
-            routes: OnceLock::new(),
+            ways: OnceLock::new(),
+            bindings: ArcSwap::default(),
+            number: OnceLock::new(),
             sent_on: ArcSwapOption::empty(),
             is_sent_on: AtomicBool::new(false),
         })
@@ -48,8 +75,49 @@ impl RemoteObject {
         &self.ior
     }
 
-    pub(crate) fn routes(&self, orb: &Shared) -> &[Route] {
-        self.routes.get_or_init(|| routes(orb, &self.ior))
+    /// The ways of a request.
+    ///
+    /// # Errors
+    ///
+    /// INV_POLICY if the reference and the client's policies contradict each other, or no lane has the priority.
+    #[inline]
+    pub(super) fn bind(&self, orb: &Shared, request: &Invocation<'_>) -> Result<Bound<'_>, SystemException> {
+        let ways = self.ways.get_or_init(|| Ways::of(orb, &self.ior));
+        match &ways.only {
+            Some(binding) if request.policies.is_none() => Ok(Bound::Only(binding)),
+            _ => self.bind_by_policies(ways, orb, request),
+        }
+    }
+
+    fn bind_by_policies(
+        &self,
+        ways: &Ways,
+        orb: &Shared,
+        request: &Invocation<'_>,
+    ) -> Result<Bound<'_>, SystemException> {
+        let policies = request.policies.unwrap_or(&orb.rt.client);
+        let priority = match request.priority {
+            _ if !ways.policies.has_client_priority() => None,
+            None => rt::outgoing(&orb.rt)?,
+            sent => sent,
+        };
+        let kept = self.bindings.load();
+        if let Some(kept) = kept.iter().find(|kept| kept.is_for(policies, priority)) {
+            return Ok(Bound::Chosen(kept.binding.clone()));
+        }
+        let binding = Arc::new(ways.policies.bind(orb, &self.ior, policies, priority, || self.number())?);
+        let add = |all: &Arc<Vec<KeptBinding>>| {
+            let all = if all.len() < KEPT { &all[..] } else { &[] };
+            let new = KeptBinding { policies: policies.clone(), priority, binding: binding.clone() };
+            all.iter().cloned().chain([new]).collect::<Vec<_>>()
+        };
+        self.bindings.rcu(add);
+        Ok(Bound::Chosen(binding))
+    }
+
+    fn number(&self) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        *self.number.get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The present target of requests.

@@ -7,7 +7,7 @@ use hyoshi_wire::giop::{CodeSet, Transmission};
 use hyoshi_wire::ior::{Component, IiopProfile, Ior, IorEndpoint, Profile, TAG_SSL_SEC_TRANS, multiple_components};
 use hyoshi_wire::{CharSet, Version};
 
-use crate::client::Peer;
+use crate::client::{ConnectionSettings, Peer};
 use crate::shared::Shared;
 
 /// One way to an object.
@@ -40,8 +40,14 @@ pub(super) fn back(routes: &[Route]) -> Option<&Route> {
     routes.iter().find(|route| route.peer.has_way_back() && route.version == Version::V1_2)
 }
 
-/// All addresses of the reference that this ORB can use, in its order, but Unix sockets first: they are nearer.
-pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
+/// All addresses of the reference that this ORB can use, in its order, but Unix sockets first: they are nearer. `lanes`
+/// selects addresses by their priority; then those that it selects come first, and those without a priority follow.
+pub(super) fn routes(
+    orb: &Shared,
+    ior: &Ior,
+    settings: &ConnectionSettings,
+    lanes: Option<&dyn Fn(i16) -> bool>,
+) -> Vec<Route> {
     let mut all = Vec::new();
     // For the reference, not for each profile: broken handshakes must not lead a client to plain TCP.
     let tls = orb.peers.speak_tls() && offers_tls(ior);
@@ -62,14 +68,19 @@ pub(crate) fn routes(orb: &Shared, ior: &Ior) -> Vec<Route> {
             if tls && is_plain(&endpoint) {
                 continue;
             }
-            if let Some(peer) = orb.peers.at(&endpoint, sets) {
-                all.push(Route { peer, key: profile.key.into(), version, chars, sets, over_tls_alone });
+            let is_lane = match (&endpoint, lanes) {
+                (IorEndpoint::Tcp { priority: Some(priority), .. }, Some(selects)) if !selects(*priority) => continue,
+                (IorEndpoint::Tcp { priority: Some(_), .. }, Some(_)) => true,
+                _ => false,
+            };
+            if let Some(peer) = orb.peers.at(&endpoint, sets, settings) {
+                all.push((is_lane, Route { peer, key: profile.key.into(), version, chars, sets, over_tls_alone }));
             }
         }
     }
     // Stable: otherwise the reference's order holds.
-    all.sort_by_key(|route| !route.peer.is_unix());
-    all
+    all.sort_by_key(|(is_lane, route)| (!is_lane, !route.peer.is_unix()));
+    all.into_iter().map(|(_, route)| route).collect()
 }
 
 fn is_plain(endpoint: &IorEndpoint) -> bool {

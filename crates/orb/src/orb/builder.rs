@@ -21,7 +21,9 @@ use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::interface::Object;
 use crate::limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
-use crate::rt::{self, PriorityCeilings, PriorityMapping, PriorityTransform, RtSettings};
+use crate::rt::{
+    self, ClientPolicies, NetworkPriorityMapping, PriorityCeilings, PriorityMapping, PriorityTransform, RtSettings,
+};
 use crate::server::{LaneOptions, Order};
 use crate::shared::{Collocation, Shared};
 use crate::tls::{TlsClient, TlsError, TlsServer};
@@ -49,6 +51,8 @@ pub struct OrbBuilder {
     collocation: Collocation,
     mapping: Option<Arc<dyn PriorityMapping>>,
     transform: Option<Arc<dyn PriorityTransform>>,
+    network: Option<Arc<dyn NetworkPriorityMapping>>,
+    client_policies: ClientPolicies,
     ceilings: Option<PriorityCeilings>,
     server_interceptors: Vec<Arc<dyn ServerInterceptor>>,
     client_interceptors: Vec<Arc<dyn ClientInterceptor>>,
@@ -224,6 +228,20 @@ impl OrbBuilder {
         self
     }
 
+    /// Maps CORBA priorities to classes of packets (DSCP). Requests to objects with a priority model use a connection of
+    /// the class of their priority, and lanes of thread pools reply with the class of theirs. By default packets have no
+    /// class.
+    pub fn network_priority(mut self, mapping: impl NetworkPriorityMapping + 'static) -> Self {
+        self.network = Some(Arc::new(mapping));
+        self
+    }
+
+    /// Which connections carry its requests.
+    pub fn client_policies(mut self, policies: ClientPolicies) -> Self {
+        self.client_policies = policies;
+        self
+    }
+
     /// The highest priority that each client may claim, in adapters with client-propagated priorities. Without this
     /// setting every client may claim any priority.
     pub fn priority_ceilings(mut self, ceilings: PriorityCeilings) -> Self {
@@ -341,7 +359,7 @@ impl OrbBuilder {
             tls_supports,
             stopped: AtomicBool::new(false),
             refused: Arc::default(),
-            rt: RtSettings::new(self.mapping, self.transform, self.ceilings),
+            rt: RtSettings::new(self.mapping, self.transform, self.network, self.client_policies, self.ceilings),
         });
         // A new thread has no real-time priority at first, so it may never run beside those of a real-time lane.
         let all_at_once = lanes.iter().any(|(options, _)| matches!(options.policy, ThreadPolicy::Fifo(_)));

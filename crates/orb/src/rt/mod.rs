@@ -5,7 +5,9 @@ mod adapter;
 mod arguments;
 mod bands;
 mod ceilings;
+mod client;
 pub mod current;
+mod network;
 mod priority;
 mod scheduling;
 mod settings;
@@ -17,9 +19,12 @@ pub use adapter::{PriorityModel, RtPolicyError};
 pub use arguments::{PriorityArgumentError, take_priority_range};
 pub use bands::{PriorityBandError, PriorityBands};
 pub use ceilings::{AboveCeiling, PriorityCeilings};
+pub use client::ClientPolicies;
+pub(crate) use client::{conflict, outgoing};
 pub use current::SetPriorityError;
-pub use hyoshi_os::{PiGuard as MutexGuard, PiMutex as Mutex};
+pub use hyoshi_os::{Dscp, PiGuard as MutexGuard, PiMutex as Mutex, TcpProperties};
 pub use hyoshi_wire::giop::OperationCall;
+pub use network::{DscpTable, NetworkPriorityMapping};
 pub use priority::{
     DirectMapping, LinearMapping, MappingRange, NativeMapping, Priority, PriorityMapping, PriorityRangeError,
 };

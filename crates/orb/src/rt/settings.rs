@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use hyoshi_os::Dscp;
 use hyoshi_os::priority::LANES;
 use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use super::{AboveCeiling, LinearMapping, Priority, PriorityCeilings, PriorityMapping, PriorityTransform};
+use super::{
+    AboveCeiling, ClientPolicies, LinearMapping, NetworkPriorityMapping, Priority, PriorityCeilings, PriorityMapping,
+    PriorityTransform,
+};
 use crate::minor;
 use crate::shared::is_among;
 
@@ -19,6 +23,9 @@ use crate::shared::is_among;
 pub(crate) struct RtSettings {
     pub(crate) mapping: Arc<dyn PriorityMapping>,
     transform: Option<Arc<dyn PriorityTransform>>,
+    network: Option<Arc<dyn NetworkPriorityMapping>>,
+    /// Of requests through references without policies of their own.
+    pub(crate) client: Arc<ClientPolicies>,
     pub(crate) ceilings: Option<PriorityCeilings>,
     /// Requests above their client's ceiling.
     pub(crate) exceeded: Arc<AtomicU64>,
@@ -69,17 +76,30 @@ impl RtSettings {
     pub(crate) fn new(
         mapping: Option<Arc<dyn PriorityMapping>>,
         transform: Option<Arc<dyn PriorityTransform>>,
+        network: Option<Arc<dyn NetworkPriorityMapping>>,
+        client: ClientPolicies,
         ceilings: Option<PriorityCeilings>,
     ) -> Self {
         let mapping = mapping.unwrap_or_else(|| Arc::new(LinearMapping::default()));
         let lowest = LANES.clone().find_map(|native| mapping.to_corba(native)).unwrap_or_default();
-        RtSettings { mapping, transform, ceilings, exceeded: Arc::default(), lowest, pools: ArcSwap::default() }
+        let (client, exceeded, pools) = (Arc::new(client), Arc::default(), ArcSwap::default());
+        RtSettings { mapping, transform, network, client, ceilings, exceeded, lowest, pools }
     }
 
     /// The SCHED_FIFO priority of a CORBA priority.
     pub(crate) fn native(&self, priority: Priority) -> Result<u8, SystemException> {
         let native = self.mapping.to_native(priority).filter(|native| LANES.contains(native));
         native.ok_or(SystemKind::DataConversion.not_done(minor::RT_UNMAPPED))
+    }
+
+    /// The class of packets of this priority, if the program maps priorities to classes.
+    pub(crate) fn dscp(&self, priority: Priority) -> Option<Dscp> {
+        self.network.as_ref().map(|mapping| mapping.to_dscp(priority))
+    }
+
+    /// Whether the program changes priorities.
+    pub(crate) fn transforms(&self) -> bool {
+        self.transform.is_some()
     }
 
     /// The priority at which a request runs.

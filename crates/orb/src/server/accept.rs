@@ -62,6 +62,11 @@ impl Lane {
     pub(super) fn take_in(&self, mut link: MaybeTlsStream) -> io::Result<()> {
         link.read_timeout(Some(self.linger))?;
         link.write_timeout(Some(PATIENCE))?;
+        if let (Some(place), Some(orb)) = (self.pool, self.orb.upgrade())
+            && let Some(dscp) = orb.rt.dscp(place.priority)
+        {
+            link.set_dscp(dscp)?;
+        }
         let now = self.clock();
         if self.worker.is_some() {
             // Its owner handles arriving data only: the housekeeping thread closes silent connections.

@@ -36,7 +36,9 @@ pub(super) fn begin<'a>(
             let ceilings = orb.rt.ceilings.as_ref();
             let ceiling = ceilings.and_then(|all| current::with_connection(|by| by.and_then(|by| by.ceiling(all))));
             let asked = claimed.unwrap_or(default);
-            orb.rt.within_ceiling(asked, claimed.is_some(), ceiling, rt.pool.as_deref())?
+            // A client without a priority sends the default, too: that claims nothing.
+            let claims = asked != default;
+            orb.rt.within_ceiling(asked, claims, ceiling, rt.pool.as_deref())?
         }
     };
     let priority = orb.rt.inbound(priority, id)?;
