@@ -483,7 +483,7 @@ impl OrderState {
         let Some(Estimate { offset, .. }) = self.peers.get().and_then(|peers| peers.offset(timing.clock)) else {
             return timing;
         };
-        let here = |at: u64| if at == u64::MAX { at } else { at.saturating_sub_signed(offset) };
+        let here = |at: u64| if at == u64::MAX { at } else { at.saturating_add_signed(offset.saturating_neg()) };
         let (sent, origin, deadline) = (here(timing.sent), here(timing.origin), here(timing.deadline));
         RequestTiming { clock: machine_clock(), sent, origin, deadline, ..timing }
     }

@@ -184,7 +184,7 @@ impl EndedRun {
     fn replays(&self, events: &[(ProcessorId, Instant, TraceEvent)]) {
         for plan in &self.plan.processors {
             let own = events.iter().filter(|(processor, _, _)| *processor == plan.processor);
-            let own: Vec<_> = own.map(|(_, at, event)| (*at, event.clone())).collect();
+            let own: Vec<_> = own.map(|(_, at, event)| (*at, *event)).collect();
             hyoshi_replay::replay(&self.system, plan, own).unwrap_or_else(|parted| panic!("{parted}"));
         }
     }

@@ -19,7 +19,7 @@ use hyoshi_orb::{
 use hyoshi_os::own_thread;
 use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 use hyoshi_wire::giop::{CONTEXT_RT_PRIORITY, Context, RequestHeader, Response, ServiceContext, Target};
-use hyoshi_wire::ior::{Component, PriorityModel as ModelPolicy, TAG_POLICIES, TAG_TAO_ENDPOINTS};
+use hyoshi_wire::ior::{Component, PriorityModelPolicy, TAG_POLICIES, TAG_TAO_ENDPOINTS};
 use hyoshi_wire::{ByteOrder, Encoder};
 
 use crate::authority::Authority;
@@ -322,8 +322,8 @@ fn references_have_the_policies_and_endpoints_that_tao_reads() {
     assert_eq!(policies, golden.concat());
     let tagged = hyoshi_wire::tagged::Tagged { tag: TAG_POLICIES, data: &policies };
     let Component::Policies(mut read) = Component::decode(tagged).unwrap() else { panic!() };
-    let wanted = ModelPolicy { client_propagated: false, priority: 5 };
-    assert_eq!(ModelPolicy::read(read.next().unwrap()), Ok(Some(wanted)));
+    let wanted = PriorityModelPolicy { client_propagated: false, priority: 5 };
+    assert_eq!(PriorityModelPolicy::read(read.next().unwrap()), Ok(Some(wanted)));
     // With bands, clients choose among the lanes in them.
     assert_eq!(lanes_of(&declared), [Some(5), Some(20), Some(30)]);
 

@@ -16,8 +16,7 @@ use hyoshi_orb::rt::{
 use hyoshi_orb::{Adapter, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, minor};
 use hyoshi_wire::giop::{CONTEXT_RT_PRIORITY, ReplyStatus};
 use hyoshi_wire::ior::{
-    Component, POLICY_PRIORITY_MODEL, PriorityModel as ModelPolicy, Profile, TAG_POLICIES, TAG_TAO_ENDPOINTS,
-    TaoEndpoint,
+    Component, POLICY_PRIORITY_MODEL, PriorityModelPolicy, Profile, TAG_POLICIES, TAG_TAO_ENDPOINTS, TaoEndpoint,
 };
 use hyoshi_wire::tagged::{Tagged, tagged_list};
 
@@ -80,7 +79,7 @@ impl RawServer {
     }
 
     /// A reference to its object with this model, and with endpoints of these priorities: all its own.
-    fn reference(&self, model: Option<ModelPolicy>, lanes: &[i16]) -> Ior {
+    fn reference(&self, model: Option<PriorityModelPolicy>, lanes: &[i16]) -> Ior {
         let model = model.map(|model| model.data().unwrap());
         let policy = model.iter().map(|data| Tagged { tag: POLICY_PRIORITY_MODEL, data });
         let policies = tagged_list(&policy.collect::<Vec<_>>()).unwrap();
@@ -121,8 +120,8 @@ fn answer(mut stream: TcpStream, to: &Sender<Vec<u8>>) {
     }
 }
 
-const PROPAGATED: ModelPolicy = ModelPolicy { client_propagated: true, priority: 5 };
-const DECLARED: ModelPolicy = ModelPolicy { client_propagated: false, priority: 5 };
+const PROPAGATED: PriorityModelPolicy = PriorityModelPolicy { client_propagated: true, priority: 5 };
+const DECLARED: PriorityModelPolicy = PriorityModelPolicy { client_propagated: false, priority: 5 };
 
 /// As in the kernel's byte order, which requests have.
 fn octets(number: i16) -> Option<[u8; 4]> {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use hyoshi_wire::SystemException;
-use hyoshi_wire::ior::{Component, Ior, IorEndpoint, PriorityModel as ModelPolicy};
+use hyoshi_wire::ior::{Component, Ior, IorEndpoint, PriorityModelPolicy};
 
 use super::route::{Route, routes};
 use crate::client::ConnectionSettings;
@@ -18,28 +18,28 @@ pub(super) const KEPT: usize = 64;
 
 /// The ways of a request.
 #[derive(Debug)]
-pub(crate) struct Binding {
+pub(crate) struct PriorityBinding {
     pub(super) routes: Vec<Route>,
     /// The priority that the request carries.
     pub(super) propagated: Option<Priority>,
 }
 
 /// A binding of a reference.
-pub(crate) enum Bound<'a> {
+pub(crate) enum BoundRoutes<'a> {
     /// The only one.
-    Only(&'a Binding),
+    Only(&'a PriorityBinding),
     /// One of several.
-    Chosen(Arc<Binding>),
+    Chosen(Arc<PriorityBinding>),
 }
 
-impl Deref for Bound<'_> {
-    type Target = Binding;
+impl Deref for BoundRoutes<'_> {
+    type Target = PriorityBinding;
 
     #[inline]
-    fn deref(&self) -> &Binding {
+    fn deref(&self) -> &PriorityBinding {
         match self {
-            Bound::Only(binding) => binding,
-            Bound::Chosen(binding) => binding,
+            BoundRoutes::Only(binding) => binding,
+            BoundRoutes::Chosen(binding) => binding,
         }
     }
 }
@@ -49,7 +49,7 @@ impl Deref for Bound<'_> {
 pub(super) struct KeptBinding {
     pub(super) policies: Arc<ClientPolicies>,
     pub(super) priority: Option<Priority>,
-    pub(super) binding: Arc<Binding>,
+    pub(super) binding: Arc<PriorityBinding>,
 }
 
 impl KeptBinding {
@@ -78,8 +78,9 @@ impl ReferencePolicies {
             for component in profile.components.clone() {
                 let Ok(Component::Policies(policies)) = Component::decode(component) else { continue };
                 for policy in policies {
-                    model = model.or_else(|| ModelPolicy::read(policy).ok().flatten().and_then(read_model));
-                    bands = bands.or_else(|| ModelPolicy::read_bands(policy).ok().flatten().and_then(read_bands));
+                    model = model.or_else(|| PriorityModelPolicy::read(policy).ok().flatten().and_then(read_model));
+                    bands =
+                        bands.or_else(|| PriorityModelPolicy::read_bands(policy).ok().flatten().and_then(read_bands));
                 }
             }
             let all = profile.endpoints();
@@ -105,7 +106,7 @@ impl ReferencePolicies {
         policies: &ClientPolicies,
         own: Option<Priority>,
         private: impl FnOnce() -> u64,
-    ) -> Result<Binding, SystemException> {
+    ) -> Result<PriorityBinding, SystemException> {
         let mut settings = ConnectionSettings {
             tcp: policies.tcp,
             private: policies.private_connection.then(private),
@@ -114,7 +115,7 @@ impl ReferencePolicies {
         let (priority, declared) = match self.model {
             Some(PriorityModel::ClientPropagated { default }) => (own.unwrap_or(default), false),
             Some(PriorityModel::ServerDeclared { priority }) => (priority, true),
-            None => return Ok(Binding { routes: routes(orb, ior, &settings, None), propagated: None }),
+            None => return Ok(PriorityBinding { routes: routes(orb, ior, &settings, None), propagated: None }),
         };
         let bands = match (&policies.bands, &self.bands) {
             (Some(_), Some(_)) => return Err(conflict(minor::RT_TWO_BANDS)),
@@ -138,11 +139,11 @@ impl ReferencePolicies {
             false => return Err(conflict(minor::RT_NO_LANE)),
         };
         let routes = routes(orb, ior, &settings, wanted);
-        Ok(Binding { routes, propagated: (!declared).then_some(priority) })
+        Ok(PriorityBinding { routes, propagated: (!declared).then_some(priority) })
     }
 }
 
-fn read_model(policy: ModelPolicy) -> Option<PriorityModel> {
+fn read_model(policy: PriorityModelPolicy) -> Option<PriorityModel> {
     let priority = Priority::new(policy.priority)?;
     Some(match policy.client_propagated {
         true => PriorityModel::ClientPropagated { default: priority },

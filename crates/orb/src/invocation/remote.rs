@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use super::binding::{Binding, Bound, KEPT, KeptBinding, ReferencePolicies};
+use super::binding::{BoundRoutes, KEPT, KeptBinding, PriorityBinding, ReferencePolicies};
 use super::invoke::Invocation;
 use super::route::routes;
 use crate::client::ConnectionSettings;
@@ -36,7 +36,7 @@ pub(crate) struct RemoteObject {
 #[derive(Debug)]
 struct Ways {
     /// The ways of all requests, if neither the reference nor the ORB has policies.
-    only: Option<Binding>,
+    only: Option<PriorityBinding>,
     policies: ReferencePolicies,
 }
 
@@ -44,7 +44,8 @@ impl Ways {
     fn of(orb: &Shared, ior: &Ior) -> Ways {
         let policies = ReferencePolicies::of(ior);
         let plain = policies.model.is_none() && *orb.rt.client == ClientPolicies::default();
-        let only = || Binding { routes: routes(orb, ior, &ConnectionSettings::default(), None), propagated: None };
+        let only =
+            || PriorityBinding { routes: routes(orb, ior, &ConnectionSettings::default(), None), propagated: None };
         Ways { only: plain.then(only), policies }
     }
 }
@@ -81,10 +82,10 @@ impl RemoteObject {
     ///
     /// INV_POLICY if the reference and the client's policies contradict each other, or no lane has the priority.
     #[inline]
-    pub(super) fn bind(&self, orb: &Shared, request: &Invocation<'_>) -> Result<Bound<'_>, SystemException> {
+    pub(super) fn bind(&self, orb: &Shared, request: &Invocation<'_>) -> Result<BoundRoutes<'_>, SystemException> {
         let ways = self.ways.get_or_init(|| Ways::of(orb, &self.ior));
         match &ways.only {
-            Some(binding) if request.policies.is_none() => Ok(Bound::Only(binding)),
+            Some(binding) if request.policies.is_none() => Ok(BoundRoutes::Only(binding)),
             _ => self.bind_by_policies(ways, orb, request),
         }
     }
@@ -94,7 +95,7 @@ impl RemoteObject {
         ways: &Ways,
         orb: &Shared,
         request: &Invocation<'_>,
-    ) -> Result<Bound<'_>, SystemException> {
+    ) -> Result<BoundRoutes<'_>, SystemException> {
         let policies = request.policies.unwrap_or(&orb.rt.client);
         let priority = match request.priority {
             _ if !ways.policies.has_client_priority() => None,
@@ -103,7 +104,7 @@ impl RemoteObject {
         };
         let kept = self.bindings.load();
         if let Some(kept) = kept.iter().find(|kept| kept.is_for(policies, priority)) {
-            return Ok(Bound::Chosen(kept.binding.clone()));
+            return Ok(BoundRoutes::Chosen(kept.binding.clone()));
         }
         let binding = Arc::new(ways.policies.bind(orb, &self.ior, policies, priority, || self.number())?);
         let add = |all: &Arc<Vec<KeptBinding>>| {
@@ -112,7 +113,7 @@ impl RemoteObject {
             all.iter().cloned().chain([new]).collect::<Vec<_>>()
         };
         self.bindings.rcu(add);
-        Ok(Bound::Chosen(binding))
+        Ok(BoundRoutes::Chosen(binding))
     }
 
     fn number(&self) -> u64 {

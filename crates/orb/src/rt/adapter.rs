@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyoshi_wire::EncodeError;
-use hyoshi_wire::ior::{IorEndpoint, POLICY_PRIORITY_BANDS, POLICY_PRIORITY_MODEL, PriorityModel as ModelPolicy};
+use hyoshi_wire::ior::{IorEndpoint, POLICY_PRIORITY_BANDS, POLICY_PRIORITY_MODEL, PriorityModelPolicy};
 use hyoshi_wire::tagged::{Tagged, tagged_list};
 
 use super::{LanePlace, PoolLane, PoolPlaces, Priority, PriorityBands, RtSettings, ThreadpoolId, current};
@@ -207,14 +207,14 @@ impl AdapterRt {
             PriorityModel::ClientPropagated { default } => (true, default),
             PriorityModel::ServerDeclared { priority } => (false, self.declared(id).unwrap_or(priority)),
         };
-        let model = ModelPolicy { client_propagated, priority: priority.number() };
+        let model = PriorityModelPolicy { client_propagated, priority: priority.number() };
         let bands = self.bands.as_ref().filter(|_| !client_propagated);
         let write = || -> Result<Vec<u8>, EncodeError> {
             let model = model.data()?;
             let numbers = |bands: &PriorityBands| -> Vec<[i16; 2]> {
                 bands.ranges().iter().map(|(low, high)| [low.number(), high.number()]).collect()
             };
-            let bands = bands.map(|bands| ModelPolicy::bands_data(&numbers(bands))).transpose()?;
+            let bands = bands.map(|bands| PriorityModelPolicy::bands_data(&numbers(bands))).transpose()?;
             let model = Tagged { tag: POLICY_PRIORITY_MODEL, data: &model };
             let bands = bands.as_ref().map(|data| Tagged { tag: POLICY_PRIORITY_BANDS, data });
             tagged_list(&Vec::from_iter([model].into_iter().chain(bands)))

@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_range_beyond_the_lanes_is_refused() {
         assert!(MappingRange::new(39..=50).is_err() && MappingRange::new(50..=80).is_err());
-        let empty = MappingRange::new(60..=50).unwrap_err();
+        let empty = MappingRange::new(RangeInclusive::new(60, 50)).unwrap_err();
         assert_eq!(empty.to_string(), "native priorities 60 to 50: the range must lie within 40 to 79");
     }
 }

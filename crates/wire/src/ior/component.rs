@@ -18,7 +18,7 @@ pub enum Component<'a> {
     OrbType(u32),
     /// The server's code sets.
     CodeSets(CodeSets),
-    /// The server's policies: their types, and their values as encapsulations ([`PriorityModel`], bands).
+    /// The server's policies: their types, and their values as encapsulations ([`PriorityModelPolicy`], bands).
     Policies(TaggedList<'a>),
     /// Another address, equivalent to the profile's own.
     AlternateAddress {
@@ -68,20 +68,20 @@ pub struct TaoEndpoint<'a> {
 
 /// Policy 40: which side sets the priority of a request (Real-time CORBA 1.2, 5.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PriorityModel {
+pub struct PriorityModelPolicy {
     /// The client, with each request; otherwise the server, for each object.
     pub client_propagated: bool,
     /// Of requests without a priority, or of the object.
     pub priority: i16,
 }
 
-impl PriorityModel {
+impl PriorityModelPolicy {
     /// Reads the policy, if it is one.
     ///
     /// # Errors
     ///
     /// For damaged octets.
-    pub fn read(policy: Tagged<'_>) -> Result<Option<PriorityModel>, DecodeError> {
+    pub fn read(policy: Tagged<'_>) -> Result<Option<PriorityModelPolicy>, DecodeError> {
         if policy.tag != POLICY_PRIORITY_MODEL {
             return Ok(None);
         }
@@ -91,7 +91,7 @@ impl PriorityModel {
             1 => false,
             _ => return Err(from.error(DecodeErrorKind::Value("an unknown priority model"))),
         };
-        Ok(Some(PriorityModel { client_propagated, priority: i16::decode(&mut from)? }))
+        Ok(Some(PriorityModelPolicy { client_propagated, priority: i16::decode(&mut from)? }))
     }
 
     /// The policy's value, for [`TAG_POLICIES`].

@@ -33,7 +33,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-pub use component::{Component, PriorityModel, SslTransport, TaoEndpoint, association_options};
+pub use component::{Component, PriorityModelPolicy, SslTransport, TaoEndpoint, association_options};
 pub use corbaloc::{Corbaloc, CorbalocAddress, DEFAULT_PORT};
 pub use corbaname::Corbaname;
 pub use error::{ReferenceError, ReferenceErrorKind};

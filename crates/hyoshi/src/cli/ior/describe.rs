@@ -2,7 +2,7 @@
 
 use hyoshi_wire::giop::{CodeSet, CodeSets, Offer, Transmission};
 use hyoshi_wire::ior::{
-    self, Component, Corbaloc, CorbalocAddress, IiopProfile, Ior, IorEndpoint, ObjectUrl, PriorityModel, Profile,
+    self, Component, Corbaloc, CorbalocAddress, IiopProfile, Ior, IorEndpoint, ObjectUrl, PriorityModelPolicy, Profile,
     TAG_INTERNET_IOP, TAG_MULTIPLE_COMPONENTS,
 };
 use hyoshi_wire::tagged::{Tagged, TaggedList};
@@ -318,11 +318,11 @@ fn code_sets(sets: &CodeSets) -> ComponentValue {
 }
 
 fn policy(policy: Tagged<'_>) -> PolicyDescription {
-    let model = PriorityModel::read(policy).ok().flatten().map(|model| {
+    let model = PriorityModelPolicy::read(policy).ok().flatten().map(|model| {
         let who = if model.client_propagated { "client propagated" } else { "server declared" };
         format!("{who}, priority {}", model.priority)
     });
-    let bands = PriorityModel::read_bands(policy).ok().flatten().map(|bands| {
+    let bands = PriorityModelPolicy::read_bands(policy).ok().flatten().map(|bands| {
         let bands: Vec<_> = bands.iter().map(|[low, high]| format!("{low} to {high}")).collect();
         bands.join(", ")
     });

@@ -105,9 +105,12 @@ fn components_come_back_as_they_were() {
     let policies =
         [Tagged { tag: POLICY_PRIORITY_MODEL, data: &model }, Tagged { tag: POLICY_PRIORITY_BANDS, data: &bands }];
     list(&policies, |policies| {
-        let model = PriorityModel { client_propagated: false, priority: 7 };
-        assert_eq!(PriorityModel::read(policies.clone().next().unwrap()), Ok(Some(model)));
-        assert_eq!(PriorityModel::read_bands(policies.clone().nth(1).unwrap()), Ok(Some(Vec::from([[1, 5], [6, 9]]))));
+        let model = PriorityModelPolicy { client_propagated: false, priority: 7 };
+        assert_eq!(PriorityModelPolicy::read(policies.clone().next().unwrap()), Ok(Some(model)));
+        assert_eq!(
+            PriorityModelPolicy::read_bands(policies.clone().nth(1).unwrap()),
+            Ok(Some(Vec::from([[1, 5], [6, 9]])))
+        );
         let all = [
             Component::OrbType(ORB_TAO),
             Component::CodeSets(CodeSets::ours()),
