@@ -7,7 +7,7 @@ use hyoshi_wire::giop::{ReplyStatus, Response};
 use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior, NameComponent, ObjectUrl};
 use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
-use crate::invocation::{Invocation, RemoteObject, invoke};
+use crate::invocation::{CallerPriority, Invocation, RemoteObject, invoke};
 use crate::minor;
 use crate::shared::Shared;
 
@@ -53,7 +53,7 @@ fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Resu
         put_off: false,
         arguments: &arguments,
         policies: None,
-        priority: None,
+        caller: CallerPriority::OfThread,
     };
     let mut found = Err(minor::NAME_UNBOUND);
     let object = RemoteObject::new(Arc::downgrade(orb), context);

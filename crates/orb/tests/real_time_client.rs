@@ -13,7 +13,7 @@ use hyoshi_orb::rt::{
     ClientPolicies, DirectMapping, Dscp, DscpTable, Priority, PriorityBands, PriorityModel, PriorityTransform,
     TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
 };
-use hyoshi_orb::{Adapter, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, minor};
+use hyoshi_orb::{Adapter, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, minor};
 use hyoshi_wire::giop::{CONTEXT_RT_PRIORITY, ReplyStatus};
 use hyoshi_wire::ior::{
     Component, POLICY_PRIORITY_MODEL, PriorityModelPolicy, Profile, TAG_POLICIES, TAG_TAO_ENDPOINTS, TaoEndpoint,
@@ -63,6 +63,11 @@ struct RawServer {
 
 impl RawServer {
     fn start() -> RawServer {
+        RawServer::which(None)
+    }
+
+    /// A server that forwards all requests to this reference, or replies to them.
+    fn which(forwards: Option<Ior>) -> RawServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (to, messages) = channel();
@@ -71,8 +76,8 @@ impl RawServer {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 count.fetch_add(1, Ordering::Relaxed);
-                let to = to.clone();
-                std::thread::spawn(move || answer(stream.unwrap(), &to));
+                let (to, forwards) = (to.clone(), forwards.clone());
+                std::thread::spawn(move || answer(stream.unwrap(), &to, forwards.as_ref()));
             }
         });
         RawServer { port, messages, connections }
@@ -106,14 +111,18 @@ impl RawServer {
     }
 }
 
-fn answer(mut stream: TcpStream, to: &Sender<Vec<u8>>) {
+fn answer(mut stream: TcpStream, to: &Sender<Vec<u8>>, forwards: Option<&Ior>) {
     while let Some(message) = peer::message(&mut stream) {
         let (kind, id) = (message[7], peer::id(&message));
         if kind == 0 {
             // The lower bits of the flags: whether a reply is expected.
             let replies = message[16] & 3 != 0;
             let _ = to.send(message);
-            if replies && stream.write_all(&peer::reply(id, ReplyStatus::NoException, |_| Ok(()))).is_err() {
+            let reply = match forwards {
+                Some(ior) => peer::reply(id, ReplyStatus::LocationForward, |to| ior.encode(to)),
+                None => peer::reply(id, ReplyStatus::NoException, |_| Ok(())),
+            };
+            if replies && stream.write_all(&reply).is_err() {
                 return;
             }
         }
@@ -151,6 +160,21 @@ fn each_request_carries_the_priority_of_its_thread_if_the_model_is_client_propag
         let stub = client.stub::<dyn Tracker>(server.reference(model, &[]));
         at(Some(20), || stub.nothing().unwrap());
         assert_eq!(server.carried(), None);
+    }
+}
+
+#[test]
+fn a_forwarded_asynchronous_call_keeps_the_priority_of_the_thread_that_called() {
+    let last = RawServer::start();
+    let first = RawServer::which(Some(last.reference(Some(PriorityModelPolicy { priority: 9, ..PROPAGATED }), &[])));
+    let client = Orb::client().unwrap();
+    for model in [PROPAGATED, DECLARED] {
+        for (own, carried) in [(None, 9), (Some(20), 20)] {
+            let stub = client.stub::<dyn Tracker>(first.reference(Some(model), &[]));
+            let call = at(own, || stub.nothing_async());
+            at(Some(30), || call.wait()).unwrap();
+            assert_eq!(last.carried(), octets(carried), "{own:?}, {model:?}");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use hyoshi_wire::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Sy
 
 use super::{Interface, StubOperation};
 use crate::current;
-use crate::invocation::{Invocation, Pending, RemoteObject, connect, invoke};
+use crate::invocation::{CallerPriority, Invocation, Pending, RemoteObject, connect, invoke};
 use crate::key::ObjectKey;
 use crate::limits::{SyncScope, Timeouts};
 use crate::objects::ActiveObject;
@@ -107,7 +107,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
     ) -> Invocation<'r> {
         let policies = self.policies.as_ref();
-        Invocation { operation, response, put_off: false, arguments, policies, priority: None }
+        Invocation { operation, response, put_off: false, arguments, policies, caller: CallerPriority::OfThread }
     }
 
     /// The same object through an interface that it has, which is not checked.

@@ -39,8 +39,15 @@ pub(crate) struct Invocation<'r> {
     pub(crate) arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
     /// Those of the reference, if it has its own.
     pub(crate) policies: Option<&'r Arc<ClientPolicies>>,
-    /// The CORBA priority, if it was determined earlier than the call; otherwise that of the thread.
-    pub(crate) priority: Option<Priority>,
+    pub(crate) caller: CallerPriority,
+}
+
+/// Where the CORBA priority of a caller is found.
+pub(crate) enum CallerPriority {
+    /// It is that of this thread.
+    OfThread,
+    /// Another thread may have called, earlier. `None` if that thread had no priority.
+    Known(Option<Priority>),
 }
 
 /// Decodes a reply with the outcome.
@@ -82,7 +89,7 @@ pub(crate) fn connect(
     use_orb(orb);
     current::let_others_read();
     let target = object.target();
-    let bound = target.bind(orb, request)?;
+    let bound = target.bind(orb, request).inspect_err(|_| object.forget_target())?;
     let until = timeouts.round_trip.map(after_now);
     let patience = Patience { each: duration(timeouts.connect), until };
     waits::wait(|| connect_one(&bound.routes, &patience)).unwrap_or_else(|| Err(no_way(&target)))

@@ -8,6 +8,6 @@ mod pending;
 mod remote;
 mod route;
 
-pub(crate) use invoke::{Invocation, connect, invoke};
+pub(crate) use invoke::{CallerPriority, Invocation, connect, invoke};
 pub use pending::Pending;
 pub(crate) use remote::RemoteObject;

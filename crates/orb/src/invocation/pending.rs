@@ -8,7 +8,8 @@ use hyoshi_model::Span;
 use hyoshi_wire::giop::{Kept, Response};
 use hyoshi_wire::{ByteOrder, DecodeError, Decoder, EncodeError, Encoder, SystemException, Version};
 
-use super::invoke::{self, Invocation, RequestMessage, understand_message};
+use super::invoke::CallerPriority::OfThread;
+use super::invoke::{self, CallerPriority, Invocation, RequestMessage, understand_message};
 use super::itinerary::{AGAIN, ReplyContent};
 use super::remote::RemoteObject;
 use super::route::{self, Route};
@@ -18,7 +19,7 @@ use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
-use crate::rt::{ClientPolicies, Priority, TimingContext};
+use crate::rt::{self, ClientPolicies, Priority, TimingContext};
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
 
@@ -40,8 +41,8 @@ struct SentCall {
     body: Vec<u8>,
     timeouts: Timeouts,
     policies: Option<Arc<ClientPolicies>>,
-    /// The CORBA priority that it carries.
-    propagated: Option<Priority>,
+    /// The CORBA priority of the thread that called.
+    caller: Result<Option<Priority>, SystemException>,
     /// The end of the round trip.
     end: Option<Instant>,
     /// The same, or the end of the wait for a reply.
@@ -70,8 +71,8 @@ impl<R, E: Raises> Pending<R, E> {
         let orb = object.orb()?;
         let target = object.target();
         let mut request =
-            Invocation { operation, response: Response::Target, put_off: false, arguments, policies, priority: None };
-        let bound = target.bind(&orb, &request)?;
+            Invocation { operation, response: Response::Target, put_off: false, arguments, policies, caller: OfThread };
+        let bound = target.bind(&orb, &request).inspect_err(|_| object.forget_target())?;
         let propagated = bound.propagated;
         let Some(route) =
             route::back(&bound.routes).or(bound.routes.first()).filter(|route| route.version == Version::V1_2)
@@ -124,9 +125,9 @@ impl<R, E: Raises> Pending<R, E> {
             };
         };
         let until = invoke::sooner(end, timeouts.reply);
+        let caller = rt::outgoing(&orb.rt);
         let (object, timeouts, route, policies) = (object.clone(), *timeouts, route.clone(), policies.cloned());
-        let sent =
-            SentCall { object, operation, body, timeouts, policies, propagated, end, until, route, mux, id, reply };
+        let sent = SentCall { object, operation, body, timeouts, policies, caller, end, until, route, mux, id, reply };
         Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
 
@@ -195,8 +196,8 @@ impl SentCall {
                     Ok(())
                 };
                 let (operation, response) = (self.operation, Response::Target);
-                let (policies, priority) = (self.policies.as_ref(), self.propagated);
-                let request = Invocation { operation, response, put_off: false, arguments: &body, policies, priority };
+                let (policies, caller) = (self.policies.as_ref(), CallerPriority::Known(self.caller?));
+                let request = Invocation { operation, response, put_off: false, arguments: &body, policies, caller };
                 invoke::invoke(&orb, &self.object, &timeouts, &request, &mut |reply| outcome.accept(reply))?;
                 outcome.take()
             }

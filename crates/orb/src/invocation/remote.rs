@@ -9,7 +9,7 @@ use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{SystemException, SystemKind};
 
 use super::binding::{BoundRoutes, KEPT, KeptBinding, PriorityBinding, ReferencePolicies};
-use super::invoke::Invocation;
+use super::invoke::{CallerPriority, Invocation};
 use super::route::routes;
 use crate::client::ConnectionSettings;
 use crate::minor;
@@ -97,10 +97,10 @@ impl RemoteObject {
         request: &Invocation<'_>,
     ) -> Result<BoundRoutes<'_>, SystemException> {
         let policies = request.policies.unwrap_or(&orb.rt.client);
-        let priority = match request.priority {
+        let priority = match request.caller {
             _ if !ways.policies.has_client_priority() => None,
-            None => rt::outgoing(&orb.rt)?,
-            sent => sent,
+            CallerPriority::OfThread => rt::outgoing(&orb.rt)?,
+            CallerPriority::Known(priority) => priority,
         };
         let kept = self.bindings.load();
         if let Some(kept) = kept.iter().find(|kept| kept.is_for(policies, priority)) {
