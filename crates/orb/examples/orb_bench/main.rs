@@ -3,7 +3,7 @@
 //!     cargo run --release -p hyoshi-orb --example orb_bench                 # all, at normal priority
 //!     cargo run --release -p hyoshi-orb --example orb_bench -- --fifo       # SCHED_FIFO (as root)
 //!     ... --one-cpu          both ends on CPU 0, else the server on 0 and the client on 1
-//!     ... --only objects     one of: objects, operations, collocated, order, connections
+//!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes
 //!
 //! The server is a process of its own. Each figure is the median of five rounds. Calls beside bare sockets and omniORB:
 //! `scripts/bench-orb`.
@@ -16,6 +16,7 @@ mod authority;
 mod tracking;
 
 mod connections;
+mod lanes;
 mod many;
 mod order;
 mod serve;
@@ -66,7 +67,7 @@ impl Asked {
 
 /// The server's objects, as it prints them.
 pub struct Server {
-    process: std::process::Child,
+    process: ServerProcess,
     pub tracker: String,
     pub secure: String,
     /// Served by threads of the ORB in an order, and by the owner of a lane without and with one.
@@ -78,17 +79,22 @@ pub struct Server {
 }
 
 impl Server {
-    fn start() -> Server {
+    /// A server of this kind, and the lines that it prints.
+    fn spawn(kind: &str) -> (ServerProcess, impl FnMut() -> String) {
         let mut process = Command::new(std::env::current_exe().expect("its own path"))
             .args(std::env::args().skip(1))
-            .env("ORB_BENCH_SERVES", "1")
+            .env("ORB_BENCH_SERVES", kind)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
         let output = std::io::BufReader::new(process.stdout.take().expect("piped"));
         let mut lines = std::io::BufRead::lines(output).map_while(Result::ok);
-        let mut next = || lines.next().expect("the server tells its addresses");
+        (ServerProcess(process), move || lines.next().expect("the server tells its addresses"))
+    }
+
+    fn start() -> Server {
+        let (process, mut next) = Server::spawn("objects");
         let (tracker, secure) = (next(), next());
         let (threads, owned, ordered) = (next(), next(), next());
         let mut authority = String::new();
@@ -100,16 +106,19 @@ impl Server {
 
     /// Resident memory of the server, in KiB.
     pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
     }
 }
 
-impl Drop for Server {
+/// Ends with this.
+pub struct ServerProcess(std::process::Child);
+
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
 
@@ -137,6 +146,23 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
+/// Calls to each in turn, so that changes on the machine affect all of them; ratios are to the first.
+pub fn compare(variants: &[(&str, &tracking::TrackerStub)]) {
+    let rounds: Vec<Vec<f64>> = (0..5)
+        .map(|_| {
+            let p50 = |tracker: &tracking::TrackerStub| {
+                quantile(&mut times(20_000, || tracker.nothing().expect("it answers")), 50)
+            };
+            variants.iter().map(|(_, tracker)| p50(tracker) as f64 / 1e3).collect()
+        })
+        .collect();
+    for (at, (name, _)) in variants.iter().enumerate() {
+        let p50 = median(rounds.iter().map(|round| round[at]).collect());
+        let ratio = median(rounds.iter().map(|round| round[at] / round[0]).collect());
+        println!("{:<28} p50 {p50:.1} us   ratio {ratio:.2}", format!("served by {name}"));
+    }
+}
+
 fn collocated(asked: &Asked) {
     asked.take_place();
     let orb = Orb::client().expect("it starts");
@@ -154,8 +180,10 @@ fn collocated(asked: &Asked) {
 
 fn main() {
     let asked = Asked::from_arguments();
-    if std::env::var_os("ORB_BENCH_SERVES").is_some() {
-        return serve::serve(&asked);
+    match std::env::var("ORB_BENCH_SERVES").as_deref() {
+        Ok("lanes") => return lanes::serve(&asked),
+        Ok(_) => return serve::serve(&asked),
+        Err(_) => {}
     }
     let server = Server::start();
     let client = Orb::client().expect("the client starts");
@@ -181,5 +209,8 @@ fn main() {
     if asked.wants("connections") {
         connections::connections(&server, &tracker);
         connections::secure(&server);
+    }
+    if asked.wants("lanes") {
+        lanes::lanes(&asked, &client);
     }
 }
