@@ -375,7 +375,8 @@ impl Order for JobOrder {
             let now = monotonic().as_nanos();
             match request.operation_call() {
                 Some(call) if bound.callers.calls(&call, operations) => {
-                    let signal = bound.callers.admit(&self.0.system, &request, &call, now);
+                    let run = self.0.arrived.lock().clock;
+                    let signal = bound.callers.admit(&self.0.system, &request, &call, now, &run);
                     (signal.map(|signal| (signal.to, Some(signal))), Ok(None))
                 }
                 _ => {
@@ -396,8 +397,9 @@ impl Order for JobOrder {
         if arrived.requests.len() < arrived.requests.capacity() {
             let read = self.0.limited(self.0.timed(operation, timing, &arrived), admitted);
             if let Some(call) = self.0.put(request, &read, &arrived.clock) {
-                let completion =
-                    completion.map(|signal| Signal { origin: read.origin.unwrap_or(signal.origin), ..signal });
+                // Not in the future, whatever the other clock says.
+                let origin = |now: Instant| read.origin.map_or(now, |origin| origin.min(now));
+                let completion = completion.map(|signal| Signal { origin: origin(signal.origin), ..signal });
                 arrived.requests.push(ArrivedRequest { call, completion, ..read });
             }
         }

@@ -299,22 +299,24 @@ fn other_programs_reach_what_requests_release_and_not_the_methods_of_callers() {
 }
 
 #[test]
-fn forged_calls_are_refused_when_they_repeat_and_a_flood_of_them_does_not_exceed_the_queue() {
+fn forged_calls_are_refused_if_implausible_or_repeated_and_a_flood_of_them_does_not_exceed_the_queue() {
     use std::io::Write;
     let run = run(None, None, true);
+    let started = std::time::Instant::now();
     let at = run.text.split("endpoints = ['tcp/").nth(1).unwrap().split('\'').next().unwrap().to_owned();
     let source = run.system.operation_ids().find(|id| run.system.operation(*id).name == "explore:call").unwrap();
     let system = hyoshi_runtime::fingerprint(&run.system);
     let mut stream = std::net::TcpStream::connect(at).unwrap();
-    let request = |system, number: u64| {
-        let data = OperationCall { system, source: source.0, number, period: 20_000_000 }.octets();
+    let request_with = |system, number: u64, period: u64| {
+        let data = OperationCall { system, source: source.0, number, period }.octets();
         let contexts = [ServiceContext { tag: CONTEXT_HYOSHI_CALL, data: &data }];
         let mut to = Encoder::new(ByteOrder::Big);
-        let (target, response, id) = (Target::Key(b"map"), Response::Target, 2 * number as u32);
+        let (target, response, id) = (Target::Key(b"map"), Response::Target, (number as u32).wrapping_mul(2));
         let header = RequestHeader { id, response, target, operation: "nothing", contexts: &contexts };
         header.begin(&mut to).unwrap().end(&mut to).unwrap();
         to.into_bytes()
     };
+    let request = |system, number: u64| request_with(system, number, 20_000_000);
     let mut refusals = |requests: Vec<Vec<u8>>| {
         stream.write_all(&requests.concat()).unwrap();
         let status = |_: &Vec<u8>| {
@@ -323,11 +325,17 @@ fn forged_calls_are_refused_when_they_repeat_and_a_flood_of_them_does_not_exceed
         };
         requests.iter().map(status).filter(|status| *status == 2).count()
     };
-    // Far ahead of the run's own numbers: accepted once.
-    assert_eq!(refusals(vec![request(system, 1_000_000)]), 0);
-    assert_eq!(refusals(vec![request(system, 1_000_000)]), 1, "the same number again");
-    assert_eq!(refusals(vec![request(system ^ 1, 1_000_001)]), 1, "another system");
-    let refused = refusals((0..100).map(|number| request(system, 1_000_010 + number)).collect());
+    // Ahead of the run's own numbers, by at most a second.
+    let ahead = started.elapsed().as_millis() as u64 / 20 + 60;
+    for implausible in [1_000_000, 1 << 63, u64::MAX] {
+        assert_eq!(refusals(vec![request(system, implausible)]), 1, "number {implausible}");
+        assert_eq!(refusals(vec![request_with(system, ahead, implausible)]), 1, "period {implausible}");
+    }
+    assert_eq!(refusals(vec![request_with(system, ahead, 0)]), 1);
+    assert_eq!(refusals(vec![request(system, ahead)]), 0);
+    assert_eq!(refusals(vec![request(system, ahead)]), 1, "the same number again");
+    assert_eq!(refusals(vec![request(system ^ 1, ahead + 1)]), 1, "another system");
+    let refused = refusals((0..100).map(|number| request(system, ahead + 2 + number)).collect());
     assert!(refused > 80, "{refused} of 100 were refused");
     let (_, events, run) = run.until(|_| true);
     run.replays(&events);

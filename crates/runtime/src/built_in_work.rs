@@ -91,6 +91,7 @@ impl<'a> ResourceGuard<'a> {
         processor.section(|crew, now| crew.acquire(me, slot, resource, now));
         let mut held = ResourceGuard { processor, lock: None, me, slot, resource, wakeups };
         held.lock = Some(processor.common.resources[resource.index()].lock());
+        crate::context::count_held(1);
         held
     }
 }
@@ -99,6 +100,7 @@ impl Drop for ResourceGuard<'_> {
     fn drop(&mut self) {
         // First the lock, then the ceiling: a user on another CPU does not wait for jobs here.
         self.lock = None;
+        crate::context::count_held(-1);
         let ResourceGuard { processor, me, slot, resource, wakeups, .. } = self;
         processor.section(|crew, now| crew.release(*me, *slot, *resource, now, wakeups));
         wakeups.deliver();

@@ -23,6 +23,8 @@ struct CallingThread {
     holds_token: bool,
     /// The body is about to call the method of its job's operation.
     calls: bool,
+    /// Resources that the running body holds.
+    held: usize,
 }
 
 /// The job that a body runs. It changes when a call returns.
@@ -75,7 +77,19 @@ thread_local! {
 /// Registers the calling thread as a lane thread.
 pub(crate) fn enter_lane(processor: &Arc<ProcessorState>, me: u16) {
     let wakeups = processor.wakeups();
-    HERE.set(Some(CallingThread { processor: processor.clone(), me, wakeups, holds_token: false, calls: false }));
+    HERE.set(Some(CallingThread {
+        processor: processor.clone(),
+        me,
+        wakeups,
+        holds_token: false,
+        calls: false,
+        held: 0,
+    }));
+}
+
+/// The calling thread takes a resource, or releases one.
+pub(crate) fn count_held(change: isize) {
+    HERE.with_borrow_mut(|here| here.iter_mut().for_each(|here| here.held = here.held.saturating_add_signed(change)));
 }
 
 /// The calling thread begins a body for a job, or ends it. Returns the job that it ran.
@@ -99,7 +113,9 @@ pub fn begin_call(is_method: impl FnOnce(&System, OperationId) -> bool) -> Optio
         let here = here.as_mut()?;
         here.calls = false;
         let (common, current) = (&here.processor.common, CURRENT.get()?);
-        let parts = common.calls[current.job.operation.index()].filter(|_| here.holds_token)?;
+        // A job that held a resource would complete with the call, and keep the resource's lock.
+        let may_leave = here.holds_token && here.held == 0;
+        let parts = common.calls[current.job.operation.index()].filter(|_| may_leave)?;
         if !is_method(&common.system, common.last_part(parts.method)) {
             return None;
         }
@@ -327,7 +343,7 @@ impl<'a> JobContext<'a> {
     }
 
     pub(crate) fn uses(&self, resource: ResourceId) -> bool {
-        let operation = self.system().operation(self.begin.now.job.operation);
+        let operation = self.system().operation(self.current().job.operation);
         operation.uses.iter().any(|(used, _)| *used == resource)
     }
 

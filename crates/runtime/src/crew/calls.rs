@@ -21,8 +21,8 @@ use crate::common::BodyOrder;
 use crate::context::CurrentJob;
 use crate::wakeups::PendingWakeups;
 
-/// In the number of a ticket: it is a thread's, which waits for its turn.
-const THREAD: u32 = 1 << 31;
+/// In a ticket: a waiting thread owns it, not a request.
+pub(super) const THREAD: u32 = 1 << 31;
 
 /// A call that has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,8 @@ impl<S: Scheduled> Crew<S> {
         }
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
         self.unbind(me, slot);
-        self.members[usize::from(me)].call = InCall::Away;
+        let member = &mut self.members[usize::from(me)];
+        (member.call, member.demoted) = (InCall::Away, false);
         self.handle(now, Input::Complete { slot, consumed, ticket: None });
         // The request carries it.
         self.effects.sends.retain(|(_, signal)| signal.to != parts.method);
@@ -119,7 +120,7 @@ impl<S: Scheduled> Crew<S> {
         }
         let ticket = if kept { None } else { self.payloads.insert_call(THREAD | u32::from(me)) };
         if !kept && ticket.is_none() {
-            // Nobody would learn that the rest was dropped.
+            // Without a ticket nothing wakes the thread if the rest is dropped.
             self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
             self.members[usize::from(me)].call = InCall::Dropped;
             return self.call_step(me, cpu);

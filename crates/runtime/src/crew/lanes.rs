@@ -83,7 +83,7 @@ impl<S: Scheduled> Crew<S> {
                 break;
             }
             if let Some(thread) = self.caller_of(run.slot) {
-                self.bind_caller(thread, run, Span::ZERO);
+                self.bind_caller(thread, run, self.cpu_time_of(thread));
                 wakeups.wake_thread(thread, lane);
                 break;
             }
@@ -205,17 +205,13 @@ impl<S: Scheduled> Crew<S> {
         if self.started[run.slot.0 as usize].thread != NOBODY {
             self.turn(run.slot, wakeups);
         } else if let Some(thread) = self.caller_of(run.slot) {
-            self.bind_caller(thread, run, Span::ZERO);
+            self.bind_caller(thread, run, self.cpu_time_of(thread));
             wakeups.wake_thread(thread, lane);
         } else if self.occupied(run) {
             self.set_aside(now, run);
         } else if let Some(thread) = self.lanes[usize::from(lane)].idle.pop() {
-            let asleep = self.members[usize::from(thread)]
-                .policy_control
-                .as_ref()
-                .and_then(|policy_control| policy_control.thread.cpu_time());
             self.members[usize::from(thread)].idle = false;
-            self.bind(thread, run, asleep.unwrap_or_default());
+            self.bind(thread, run, self.cpu_time_of(thread));
             wakeups.wake_thread(thread, lane);
         }
     }

@@ -409,15 +409,19 @@ impl<S: Scheduled> Crew<S> {
             wakeups.wake_reader();
         }
         // All threads were woken: those that wait for their turn see the end.
-        self.payloads.unserved().for_each(|call| wakeups.refuse(call));
+        self.payloads.unserved().filter(|call| call & calls::THREAD == 0).for_each(|call| wakeups.refuse(call));
     }
 
     /// The CPU time of a started job.
     fn consumed(&self, slot: Slot) -> Span {
         let started = self.started[slot.0 as usize];
-        let member = self.members.get(usize::from(started.thread));
-        let time = member.and_then(|member| member.policy_control.as_ref()?.thread.cpu_time());
-        time.map_or(Span::ZERO, |time| time.saturating_sub(started.began))
+        self.cpu_time_of(started.thread).saturating_sub(started.began)
+    }
+
+    /// The CPU time of a thread, which need not be the calling one; zero if it is unknown.
+    fn cpu_time_of(&self, thread: u16) -> Span {
+        let member = self.members.get(usize::from(thread));
+        member.and_then(|member| member.policy_control.as_ref()?.thread.cpu_time()).unwrap_or_default()
     }
 
     /// Passes an input to the dispatcher.
