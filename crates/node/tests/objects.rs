@@ -403,6 +403,65 @@ fn a_client_gets_no_more_than_its_ceiling_and_rate() {
 }
 
 #[test]
+fn a_flood_of_refused_requests_leaves_time_for_less_urgent_lanes() {
+    use std::io::Write;
+    let address = unused_address();
+    let text = format!(
+        "name = 'map'
+        [operation.query]
+        called = true
+        deadline = '1ms'
+        wcet = '0.1ms'
+        [operation.draw]
+        every = '20ms'
+        wcet = '5ms'
+        [object.map]
+        operation = 'query'
+        endpoints = ['tcp/{address}']
+        clients = [{{ address = '127.0.0.1', min_interval = '1h', excess = 'refuse' }}]"
+    );
+    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let mut objects = Objects::new();
+    objects.add::<dyn Tracker>("map", Arc::new(Servant::default()));
+    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan)).unwrap();
+    let mut node = node.prepare().unwrap();
+    let serving = installed.serve(&mut node, None).unwrap();
+    let mut running = node.start();
+    let mut request = Encoder::new(ByteOrder::Big);
+    let (target, response) = (Target::Key(b"map"), Response::None);
+    let header = RequestHeader { id: 0, response, target, operation: "nothing", contexts: &[] };
+    header.begin(&mut request).unwrap().end(&mut request).unwrap();
+    let flood = request.into_bytes().repeat(200);
+    let ends = AtomicBool::new(false);
+    let (draw, mut made, mut all) = (system.operation_ids().nth(1).unwrap(), 0, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut stream = std::net::TcpStream::connect(&address).unwrap();
+                while !ends.load(Ordering::Relaxed) && stream.write_all(&flood).is_ok() {}
+            });
+        }
+        let began = std::time::Instant::now();
+        while all < 100 && began.elapsed().as_secs() < 40 {
+            running.poll(&mut |_, _, event| match event {
+                TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == draw => {
+                    made += usize::from(end.outcome == JobOutcome::Made);
+                    all += 1;
+                }
+                _ => {}
+            });
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        ends.store(true, Ordering::Relaxed);
+        running.stop(&mut |_, _, _| {});
+        // A thread may be within a write that no reader takes.
+        drop(serving);
+    });
+    assert!(all >= 100 && made * 4 >= all * 3, "{made} of {all} were in time");
+}
+
+#[test]
 fn a_servant_without_an_object_is_an_error_with_the_file_s_objects() {
     let text = text("127.0.0.1:7001", "127.0.0.1:7002");
     let system = Arc::new(read(&text, "map.toml", None).unwrap().system);

@@ -101,8 +101,9 @@ pub(crate) fn run_body(
             *latest.lock() = Some(emitted.clone());
         }
     }
+    let cpu = own_cpu_time();
     match ran.unwrap_or(now).slot {
-        Some(slot) => Ok(Returned { slot, cell, consumed: None, cpu: own_cpu_time(), local, answered }),
+        Some(slot) => Ok(Returned { slot, cell, consumed: None, cpu, cpu_after: cpu, local, answered }),
         None => Err((local, cell)),
     }
 }

@@ -84,8 +84,8 @@ impl ManualThread {
         let wakeups = &mut self.wakeups;
         let step = match self.running.take() {
             Some((me, slot)) => {
-                let returned =
-                    Returned { slot, cell: None, consumed: None, cpu: Span::ZERO, local: 0, answered: false };
+                let (cpu, cpu_after) = (Span::ZERO, Span::ZERO);
+                let returned = Returned { slot, cell: None, consumed: None, cpu, cpu_after, local: 0, answered: false };
                 self.processor.section(|crew, _| crew.finish(me, at, returned, wakeups))
             }
             None => self.processor.section(|crew, _| crew.next(lane, at, Span::ZERO, wakeups)),

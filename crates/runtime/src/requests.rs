@@ -3,10 +3,10 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use hyoshi_model::{Instant, OperationId};
-use hyoshi_os::{Alarms, MonotonicClock, PiMutex};
+use hyoshi_model::{Instant, OperationId, Span};
+use hyoshi_os::{Alarms, Clock as _, MonotonicClock, PiMutex};
 use hyoshi_trace::Signal;
 
 /// A request that has been read.
@@ -84,6 +84,33 @@ pub(crate) struct Requests {
     refuse: Arc<dyn Refuse>,
     /// A thread waits for requests, or is about to.
     waits: AtomicBool,
+    budget: ReadingBudget,
+}
+
+/// Reading may take a quarter of the time of a CPU, and 1 ms at once. It runs at the priority of the lane that reads: a
+/// flood of requests must not stop the other lanes. (The generic cell rate algorithm, ITU-T I.371.)
+#[derive(Debug, Default)]
+struct ReadingBudget {
+    /// When all time for reading so far is earned, in ns.
+    earned: AtomicU64,
+}
+
+/// The part of the time.
+const SHARE: u64 = 4;
+const AT_ONCE: Span = Span::from_millis(1);
+
+impl ReadingBudget {
+    /// When the next turn may begin.
+    fn earliest(&self) -> Instant {
+        Instant::from_nanos(self.earned.load(Ordering::Relaxed).saturating_sub(SHARE * AT_ONCE.as_nanos()))
+    }
+
+    /// A turn has begun and ended. Its thread may have been preempted: no turn counts as longer than 1 ms.
+    fn spend(&self, began: Instant, ended: Instant) {
+        let earned = self.earned.load(Ordering::Relaxed).max(began.as_nanos());
+        let spent = SHARE * ended.since(began).min(AT_ONCE).as_nanos();
+        self.earned.store(earned.saturating_add(spent), Ordering::Relaxed);
+    }
 }
 
 /// The most requests read in one turn.
@@ -94,7 +121,7 @@ impl Requests {
         let alarms = Alarms::new()?;
         alarms.watch(reader.descriptor())?;
         let reader = PiMutex::new((reader, Vec::with_capacity(MOST)));
-        Ok(Requests { lane, alarms, reader, refuse, waits: AtomicBool::new(false) })
+        Ok(Requests { lane, alarms, reader, refuse, waits: AtomicBool::new(false), budget: ReadingBudget::default() })
     }
 
     /// No job serves this request.
@@ -105,6 +132,11 @@ impl Requests {
     /// The run is over.
     pub fn over(&self) {
         self.refuse.over();
+    }
+
+    /// When they may be read again.
+    pub fn earliest(&self) -> Instant {
+        self.budget.earliest()
     }
 
     /// Waits until requests can be read, or for [`Requests::poke`]. Calls `is_posted` last before waiting.
@@ -130,13 +162,50 @@ impl Requests {
     pub fn read<R>(&self, clock: &MonotonicClock, pass: impl FnOnce(&mut Vec<ArrivedRequest>) -> R) -> R {
         let mut reader = self.reader.lock();
         let (reader, arrived) = &mut *reader;
+        let began = clock.now();
         reader.turn(clock, arrived);
-        pass(arrived)
+        let passed = pass(arrived);
+        self.budget.spend(began, clock.now());
+        passed
     }
 }
 
 impl fmt::Debug for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Requests").field("lane", &self.lane).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn reading_takes_a_quarter_of_the_time_and_a_millisecond_at_most_and_waits_only_beyond_that(
+            turns in prop::collection::vec((0u64..3_000_000, 1u64..1_000_000), 1..200),
+        ) {
+            let (budget, mut now) = (ReadingBudget::default(), 0);
+            let mut read = Vec::new();
+            for (pause, length) in turns {
+                let earliest = budget.earliest().as_nanos();
+                now = (now + pause).max(earliest);
+                let (began, ended) = (now, now + length);
+                // In each window that begins with a turn; the last turn may exceed the budget.
+                read.push((began, length));
+                let mut sum = 0;
+                for (start, length) in read.iter().rev().skip(1) {
+                    sum += length;
+                    prop_assert!(4 * sum <= began - start + 2 * 4_000_000, "{sum} ns from {start} to {began}");
+                }
+                budget.spend(Instant::from_nanos(began), Instant::from_nanos(ended));
+                if pause >= 4 * length {
+                    prop_assert!(budget.earliest().as_nanos() <= now + 4 * length);
+                }
+                now = ended;
+            }
+        }
     }
 }

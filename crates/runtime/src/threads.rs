@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_os::own_cpu_time;
+use hyoshi_os::{Clock as _, WaitOutcome, own_cpu_time};
 
 use crate::body::run_body;
 use crate::built_in_work::{self, WorkEnd};
@@ -49,10 +49,12 @@ impl ProcessorState {
             loop {
                 step = match step {
                     LaneStep::Run(begin) => match self.run(me, begin, &mut wakeups) {
-                        Some(returned) => {
-                            // Before the next decision.
-                            self.read_between(me, &mut wakeups);
+                        Some(mut returned) => {
                             meter.read(returned.cpu);
+                            // Before the next decision.
+                            if self.read_between(me, &returned, &mut wakeups) {
+                                returned.cpu_after = meter.read(own_cpu_time());
+                            }
                             self.section(|crew, now| crew.finish(me, now, returned, &mut wakeups))
                         }
                         None => {
@@ -73,35 +75,53 @@ impl ProcessorState {
                 };
                 wakeups.deliver();
             }
-            self.wait_for_work(me, &mut wakeups);
+            if self.wait_for_work(me, &mut wakeups) {
+                meter.sync(own_cpu_time());
+            }
         }
     }
 
-    /// Waits until the thread is woken. If this thread reads requests, it also returns after reading some.
-    fn wait_for_work(&self, me: u16, wakeups: &mut PendingWakeups) {
+    /// Waits until the thread is woken. If this thread reads requests, it also returns after reading some. True if it
+    /// has read.
+    fn wait_for_work(&self, me: u16, wakeups: &mut PendingWakeups) -> bool {
         let wake = &self.control[usize::from(me)].wake;
         let Some(requests) = self.requests.get().filter(|_| self.section(|crew, _| crew.may_read(me))) else {
-            return wake.wait();
+            wake.wait();
+            return false;
         };
+        let (clock, mut has_read) = (self.common.clock(), false);
         loop {
-            requests.wait(|| wake.is_posted());
-            if wake.try_wait() {
-                return self.section(|crew, _| crew.stop_reading());
+            let earliest = requests.earliest();
+            let woken = if clock.now() < earliest {
+                wake.wait_until(clock, earliest) == WaitOutcome::Posted
+            } else {
+                requests.wait(|| wake.is_posted());
+                wake.try_wait()
+            };
+            if woken {
+                self.section(|crew, _| crew.stop_reading());
+                return has_read;
             }
-            if self.read(requests, me, wakeups) {
-                return;
+            if clock.now() >= earliest {
+                has_read = true;
+                if self.read(requests, me, wakeups) {
+                    return true;
+                }
             }
         }
     }
 
-    /// Reads requests that arrived during a job of the lane, if its threads read requests.
-    fn read_between(&self, me: u16, wakeups: &mut PendingWakeups) {
-        if let Some(requests) = self.requests.get()
-            && self.section(|crew, _| crew.may_read(me))
-            && !self.read(requests, me, wakeups)
+    /// Reads requests that arrived during a job of the lane, if its threads read requests. True if it has read.
+    fn read_between(&self, me: u16, returned: &Returned, wakeups: &mut PendingWakeups) -> bool {
+        let Some(requests) = self.requests.get() else { return false };
+        if self.common.clock().now() < requests.earliest() || !self.section(|crew, _| crew.may_read_after(me, returned))
         {
+            return false;
+        }
+        if !self.read(requests, me, wakeups) {
             self.section(|crew, _| crew.stop_reading());
         }
+        true
     }
 
     /// True if requests were read.
@@ -153,9 +173,15 @@ impl ProcessorState {
         }
         let (slot, local) = (begin.slot, begin.local);
         match built_in_work::run(self, me, &begin, wakeups) {
-            WorkEnd::Done { cpu, consumed } => {
-                Some(Returned { slot, cell: None, consumed: Some(consumed), cpu, local, answered: false })
-            }
+            WorkEnd::Done { cpu, consumed } => Some(Returned {
+                slot,
+                cell: None,
+                consumed: Some(consumed),
+                cpu,
+                cpu_after: cpu,
+                local,
+                answered: false,
+            }),
             WorkEnd::Demoted { consumed, left } => {
                 let below = DemotedWork { slot, consumed, left };
                 self.section(|crew, _| crew.hand_below(me, below, wakeups));
@@ -182,6 +208,11 @@ impl CpuClock {
     fn read(&mut self, cpu: Span) -> Span {
         self.last = cpu;
         cpu
+    }
+
+    /// The thread did more than wake up: the clock is at `cpu`.
+    fn sync(&mut self, cpu: Span) {
+        self.last = cpu.saturating_sub(self.idling);
     }
 
     fn after_wake(&mut self) -> Span {

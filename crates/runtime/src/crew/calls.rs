@@ -93,7 +93,9 @@ impl<S: Scheduled> Crew<S> {
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
         self.unbind(me, slot);
         let member = &mut self.members[usize::from(me)];
-        (member.call, member.demoted) = (InCall::Away, false);
+        // A job that was stopped or cancelled triggers nothing: the call has no rest.
+        let ends = job.stopped || job.cancelled;
+        (member.call, member.demoted) = (if ends { InCall::Dropped } else { InCall::Away }, false);
         self.handle(now, Input::Complete { slot, consumed, ticket: None });
         // The request carries it.
         self.effects.sends.retain(|(_, signal)| signal.to != parts.method);
@@ -113,6 +115,9 @@ impl<S: Scheduled> Crew<S> {
     ) -> CallStep {
         if self.closed {
             return CallStep::Over;
+        }
+        if self.members[usize::from(me)].call == InCall::Dropped {
+            return self.call_step(me, cpu);
         }
         let kept = self.members[usize::from(me)].call == InCall::Kept;
         if !kept {

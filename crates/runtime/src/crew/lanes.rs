@@ -52,6 +52,8 @@ pub(crate) struct Returned {
     pub consumed: Option<Span>,
     /// CPU time of the thread at the end of the body.
     pub cpu: Span,
+    /// The same when it can begin its next job: later than `cpu` if it has read requests.
+    pub cpu_after: Span,
     /// The position in the plan of the operation with the cell.
     pub local: u32,
     /// It served the call of an operation of the file: its reply carries its completion.
@@ -105,7 +107,7 @@ impl<S: Scheduled> Crew<S> {
 
     /// Completes the job of `me` after its body has returned, and decides the next step.
     pub fn finish(&mut self, me: u16, now: Instant, returned: Returned, wakeups: &mut PendingWakeups) -> LaneStep {
-        let Returned { slot, cpu, answered, local, .. } = returned;
+        let Returned { slot, cpu, cpu_after, answered, local, .. } = returned;
         if self.closed {
             return LaneStep::End;
         }
@@ -144,7 +146,7 @@ impl<S: Scheduled> Crew<S> {
             // A job's own payload, not a request.
             let _ = self.payloads.release(ticket);
         }
-        if wakeups.above(lane) { LaneStep::Again } else { self.next(me, now, cpu, wakeups) }
+        if wakeups.above(lane) { LaneStep::Again } else { self.next(me, now, cpu_after, wakeups) }
     }
 
     /// Requests and replies carry some completions: they do not go over the links.
@@ -255,7 +257,7 @@ impl<S: Scheduled> Crew<S> {
             debug_assert!(false, "more live jobs than queues allow");
             self.started.resize(index + 1, NOT_STARTED);
         }
-        self.started[index] = Started { thread, began: cpu };
+        self.started[index] = Started { thread, began: cpu, ended: None };
         let member = &mut self.members[usize::from(thread)];
         (member.job, member.cell) = (Some(run.slot), cell);
         member.control.begin(run.job.operation, cpu);

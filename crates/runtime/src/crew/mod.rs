@@ -128,9 +128,11 @@ struct Started {
     thread: u16,
     /// CPU time of its thread at the start of the body.
     began: Span,
+    /// The same at the end of the body, if the thread reads requests before the job completes.
+    ended: Option<Span>,
 }
 
-const NOT_STARTED: Started = Started { thread: NOBODY, began: Span::ZERO };
+const NOT_STARTED: Started = Started { thread: NOBODY, began: Span::ZERO, ended: None };
 
 /// The crew's state of an operation.
 #[derive(Debug)]
@@ -415,7 +417,7 @@ impl<S: Scheduled> Crew<S> {
     /// The CPU time of a started job.
     fn consumed(&self, slot: Slot) -> Span {
         let started = self.started[slot.0 as usize];
-        self.cpu_time_of(started.thread).saturating_sub(started.began)
+        started.ended.unwrap_or_else(|| self.cpu_time_of(started.thread)).saturating_sub(started.began)
     }
 
     /// The CPU time of a thread, which need not be the calling one; zero if it is unknown.

@@ -11,7 +11,7 @@ use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Input, JobRequest, Signal, Ticket};
 
-use super::Crew;
+use super::{Crew, Returned};
 use crate::requests::ArrivedRequest;
 use crate::wakeups::PendingWakeups;
 
@@ -40,6 +40,15 @@ impl<S: Scheduled> Crew<S> {
             !member.fifo || member.policy == ThreadPolicy::Fifo(self.lanes[usize::from(member.lane)].priority);
         let reads = !self.closed && !self.has_reader && at_its_lane && self.reads == Some(member.lane);
         self.has_reader |= reads;
+        reads
+    }
+
+    /// The same after a body has returned: the time for reading is not its job's.
+    pub fn may_read_after(&mut self, me: u16, returned: &Returned) -> bool {
+        let reads = self.may_read(me);
+        if reads {
+            self.started[returned.slot.0 as usize].ended = Some(returned.cpu);
+        }
         reads
     }
 

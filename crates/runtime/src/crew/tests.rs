@@ -86,6 +86,7 @@ impl ManualCrew {
             cell: begin.cell,
             consumed: None,
             cpu: Span::ZERO,
+            cpu_after: Span::ZERO,
             local: begin.local,
             answered: false,
         };
