@@ -25,6 +25,8 @@ struct CallingThread {
     calls: bool,
     /// Resources that the running body holds.
     held: usize,
+    /// The last job whose call kept the lane: its body calls the method once.
+    kept: Option<JobId>,
 }
 
 /// The job that a body runs. It changes when a call returns.
@@ -84,6 +86,7 @@ pub(crate) fn enter_lane(processor: &Arc<ProcessorState>, me: u16) {
         holds_token: false,
         calls: false,
         held: 0,
+        kept: None,
     }));
 }
 
@@ -114,7 +117,7 @@ pub fn begin_call(is_method: impl FnOnce(&System, OperationId) -> bool) -> Optio
         here.calls = false;
         let (common, current) = (&here.processor.common, CURRENT.get()?);
         // A job that held a resource would complete with the call, and keep the resource's lock.
-        let may_leave = here.holds_token && here.held == 0;
+        let may_leave = here.holds_token && here.held == 0 && here.kept != Some(current.job);
         let parts = common.calls[current.job.operation.index()].filter(|_| may_leave)?;
         if !is_method(&common.system, common.last_part(parts.method)) {
             return None;
@@ -168,7 +171,7 @@ fn across_call<R>(here: &mut CallingThread, slot: Slot, wait: impl FnOnce() -> R
     }
     match step {
         CallStep::Runs(rest) => CURRENT.set(Some(rest)),
-        _ if kept => {}
+        _ if kept => here.kept = CURRENT.get().map(|current| current.job),
         _ => CURRENT.set(CURRENT.get().map(|current| CurrentJob { slot: None, ..current })),
     }
     result

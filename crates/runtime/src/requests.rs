@@ -91,8 +91,8 @@ pub(crate) struct Requests {
 /// flood of requests must not stop the other lanes. (The generic cell rate algorithm, ITU-T I.371.)
 #[derive(Debug, Default)]
 struct ReadingBudget {
-    /// When all time for reading so far is earned, in ns.
-    earned: AtomicU64,
+    /// When the budget has covered all reading so far, in ns.
+    covered: AtomicU64,
 }
 
 /// The part of the time.
@@ -102,14 +102,14 @@ const AT_ONCE: Span = Span::from_millis(1);
 impl ReadingBudget {
     /// When the next turn may begin.
     fn earliest(&self) -> Instant {
-        Instant::from_nanos(self.earned.load(Ordering::Relaxed).saturating_sub(SHARE * AT_ONCE.as_nanos()))
+        Instant::from_nanos(self.covered.load(Ordering::Relaxed).saturating_sub(SHARE * AT_ONCE.as_nanos()))
     }
 
     /// A turn has begun and ended. Its thread may have been preempted: no turn counts as longer than 1 ms.
     fn spend(&self, began: Instant, ended: Instant) {
-        let earned = self.earned.load(Ordering::Relaxed).max(began.as_nanos());
+        let covered = self.covered.load(Ordering::Relaxed).max(began.as_nanos());
         let spent = SHARE * ended.since(began).min(AT_ONCE).as_nanos();
-        self.earned.store(earned.saturating_add(spent), Ordering::Relaxed);
+        self.covered.store(covered.saturating_add(spent), Ordering::Relaxed);
     }
 }
 

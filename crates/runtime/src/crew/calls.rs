@@ -24,6 +24,9 @@ use crate::wakeups::PendingWakeups;
 /// In a ticket: a waiting thread owns it, not a request.
 pub(super) const THREAD: u32 = 1 << 31;
 
+/// The most jobs without a body that a processor remembers to be answered. Each lives until its own completion.
+pub(super) const MOST_ANSWERED: usize = 64;
+
 /// A call that has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DepartedCall {
@@ -75,7 +78,7 @@ impl<S: Scheduled> Crew<S> {
             return CallStep::Kept(call);
         }
         let lane = self.members[usize::from(me)].lane;
-        if self.lanes[usize::from(lane)].idle.is_empty() && !self.attended.contains(lane) {
+        if !self.has_another(lane, me) {
             self.common.blocked_lanes.fetch_add(1, Ordering::Relaxed);
             self.members[usize::from(me)].call = InCall::Kept;
             return CallStep::Kept(call);
@@ -92,10 +95,9 @@ impl<S: Scheduled> Crew<S> {
         }
         let consumed = cpu.saturating_sub(self.started[slot.0 as usize].began);
         self.unbind(me, slot);
-        let member = &mut self.members[usize::from(me)];
         // A job that was stopped or cancelled triggers nothing: the call has no rest.
         let ends = job.stopped || job.cancelled;
-        (member.call, member.demoted) = (if ends { InCall::Dropped } else { InCall::Away }, false);
+        self.members[usize::from(me)].call = if ends { InCall::Dropped } else { InCall::Away };
         self.handle(now, Input::Complete { slot, consumed, ticket: None });
         // The request carries it.
         self.effects.sends.retain(|(_, signal)| signal.to != parts.method);
@@ -122,6 +124,12 @@ impl<S: Scheduled> Crew<S> {
         let kept = self.members[usize::from(me)].call == InCall::Kept;
         if !kept {
             self.members[usize::from(me)].call = InCall::Returned(call.rest, call.number);
+        }
+        if kept && self.members[usize::from(me)].answers {
+            if self.answered.len() == MOST_ANSWERED {
+                self.answered.pop_front();
+            }
+            self.answered.push_back((call.rest, call.number));
         }
         let ticket = if kept { None } else { self.payloads.insert_call(THREAD | u32::from(me)) };
         if !kept && ticket.is_none() {

@@ -134,6 +134,8 @@ impl<S: Scheduled> Crew<S> {
         self.unbind(me, slot);
         self.handle(now, Input::Complete { slot, consumed, ticket });
         self.payloads.hold(ticket, self.effects.passed_on);
+        let kept = self.answered.iter().position(|one| *one == (job.id.operation, job.id.number));
+        let answered = kept.and_then(|at| self.answered.remove(at)).is_some() || answered;
         self.omit_carried(me, job.id.operation, answered);
         if let Some(cell) = cell {
             self.leave_body(local, cell, now);
@@ -282,6 +284,8 @@ impl<S: Scheduled> Crew<S> {
         }
         let ticket = self.dispatcher.tickets(slot).first().copied().flatten();
         let call = ticket.and_then(|ticket| self.payloads.take_call(ticket));
+        let is_requested = self.common.system.operation(job.id.operation).is_requested();
+        self.members[usize::from(me)].answers = call.is_some() && !is_requested;
         let idle = cell.is_none() && self.common.rests[job.id.operation.index()] && self.has_caller(job.id.operation);
         JobStart { slot, now: self.current_job(slot), local: job.local, epoch: job.epoch, cell, call, idle }
     }

@@ -83,6 +83,8 @@ pub(crate) struct Crew<S> {
     pub queueing: Queueing,
     /// Demoted built-in work, in order.
     below: VecDeque<DemotedWork>,
+    /// Jobs whose completion a reply has carried: they run without a body, because its first part kept the lane.
+    answered: VecDeque<(OperationId, u64)>,
     /// The lane with the idle threads that read requests, and whether one is reading.
     reads: Option<u8>,
     has_reader: bool,
@@ -102,6 +104,8 @@ struct LaneThread<S> {
     home: u8,
     /// Where its body is in a call.
     call: InCall,
+    /// Its job serves the call of an operation of the file: the reply carries the completion.
+    answers: bool,
     /// SCHED_FIFO was granted.
     fifo: bool,
     /// Its current policy.
@@ -199,6 +203,7 @@ impl<S: Scheduled> Crew<S> {
             links,
             queueing: Queueing::default(),
             below: VecDeque::with_capacity(below),
+            answered: VecDeque::with_capacity(calls::MOST_ANSWERED),
             reads: None,
             has_reader: false,
             armed: Instant::NEVER,
@@ -224,6 +229,7 @@ impl<S: Scheduled> Crew<S> {
             lane,
             home: lane,
             call: InCall::No,
+            answers: false,
             fifo: false,
             policy: ThreadPolicy::Fifo(priority),
             job: None,
@@ -412,6 +418,15 @@ impl<S: Scheduled> Crew<S> {
         }
         // All threads were woken: those that wait for their turn see the end.
         self.payloads.unserved().filter(|call| call & calls::THREAD == 0).for_each(|call| wakeups.refuse(call));
+    }
+
+    /// Whether another thread than `me` serves the lane, or is about to.
+    fn has_another(&self, lane: u8, me: u16) -> bool {
+        let is_free = |member: &LaneThread<S>| {
+            member.lane == lane && !member.idle && member.job.is_none() && member.call == InCall::No
+        };
+        let others = || self.members.iter().enumerate().filter(|(thread, _)| *thread != usize::from(me));
+        !self.lanes[usize::from(lane)].idle.is_empty() || others().any(|(_, member)| is_free(member))
     }
 
     /// The CPU time of a started job.

@@ -128,7 +128,7 @@ impl<S: Scheduled> Crew<S> {
         }
         self.members[usize::from(thread)].control.order(BodyOrder::Stop);
         let lane = self.members[usize::from(thread)].lane;
-        let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
+        let another = self.has_another(lane, thread);
         if self.operation_of(slot).has_body && another {
             self.members[usize::from(thread)].demoted = true;
             self.handle(now, Input::Suspend { slot });

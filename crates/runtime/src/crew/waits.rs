@@ -24,7 +24,7 @@ impl<S: Scheduled> Crew<S> {
     /// the lane could start a job that no thread runs.
     pub fn suspend(&mut self, me: u16, slot: Slot, now: Instant, wakeups: &mut PendingWakeups) -> bool {
         let lane = self.members[usize::from(me)].lane;
-        let another = !self.lanes[usize::from(lane)].idle.is_empty() || self.attended.contains(lane);
+        let another = self.has_another(lane, me);
         if !another {
             self.common.blocked_lanes.fetch_add(1, Ordering::Relaxed);
         }
