@@ -88,6 +88,14 @@ impl Bodies {
             self.objects.extend(more.objects);
             self.later = more.later;
         }
+        #[cfg(feature = "orb")]
+        for (operation, _) in &self.given {
+            if let Some(object) = self.objects.serving(system, operation) {
+                let text =
+                    format!("operation `{operation}` has a body and the servant of object `{object}`: remove one");
+                return Err(text.into());
+            }
+        }
         Ok(self)
     }
 

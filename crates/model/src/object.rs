@@ -62,6 +62,11 @@ impl ServedObject {
         self.operations.iter().chain(methods).copied()
     }
 
+    /// Whether the file names users among its clients.
+    pub fn has_users(&self) -> bool {
+        self.clients.iter().any(|one| matches!(one.client, ClientName::User(_)))
+    }
+
     /// The operations that serve one of its interface.
     pub fn serving(&self, idl: &str) -> &[OperationId] {
         self.methods.iter().find(|(name, _)| name == idl).map_or(&self.operations, |(_, operations)| operations)

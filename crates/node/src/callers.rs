@@ -71,7 +71,7 @@ impl Callers {
         call.system == self.system && self.entries.iter().any(of_caller)
     }
 
-    /// The completion that a call stands for.
+    /// The completion of the caller's part before the call, from its request.
     ///
     /// # Errors
     ///

@@ -1,18 +1,25 @@
-//! What the clients of an object may ask for: `clients` of `[object.NAME]`.
+//! Who reaches an object, and what its clients may ask for: `endpoints` and `clients` of `[object.NAME]`.
 
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hyoshi_model::{ClientCeiling, ClientName};
+use hyoshi_model::{Address, ClientCeiling, ClientName, Endpoint, ServedObject};
 use hyoshi_orb::rt::RequestTiming;
-use hyoshi_orb::{OrderedRequest, SystemException, SystemKind, certificate_names, minor};
-use hyoshi_os::users;
+use hyoshi_orb::{OrderedRequest, RequestClient, SystemException, SystemKind, certificate_names, minor};
+use hyoshi_os::file::own_user;
+use hyoshi_os::{PiMutex, users};
 
 /// Requests above its rate that a client may send at once.
 const BURST: u64 = 8;
 
-/// The ceilings of one object's clients.
+/// The endpoints of one object, and the ceilings of its clients.
 #[derive(Debug)]
 pub(crate) struct Ceilings {
+    /// All objects of a processor share its connections.
+    endpoints: Vec<Endpoint>,
+    /// Whether the file names users among its clients: then its Unix sockets are open to all users.
+    has_users: bool,
     entries: Vec<CeilingEntry>,
     /// Requests that asked for more than they got.
     clamped: AtomicU64,
@@ -26,9 +33,12 @@ struct CeilingEntry {
     /// The number of its user.
     uid: Option<u32>,
     /// When the client's next request is due, in ns of CLOCK_MONOTONIC, if all earlier ones had come one interval apart
-    /// (the generic cell rate algorithm, ITU-T I.371).
-    due: AtomicU64,
+    /// (the generic cell rate algorithm, ITU-T I.371). Of a network: for each address that may not send at once.
+    due: PiMutex<HashMap<Option<IpAddr>, u64>>,
 }
+
+/// Addresses of a network that have limits of their own. Further ones share one.
+const ADDRESSES: usize = 256;
 
 /// What a request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,22 +51,25 @@ pub(crate) struct AllowedClaims {
 /// Of a client without an entry, and beyond its rate.
 const LOWEST: AllowedClaims = AllowedClaims { importance: Some(0), critical: false };
 
-/// The mark of a connection whose client has no entry.
+/// The mark of a connection if its client has no entry.
 const UNNAMED: u32 = 0xffff;
 
+/// The mark of a connection that does not lead to the object.
+const ELSEWHERE: u32 = 0xfffe;
+
 impl Ceilings {
-    /// None if the file has no ceilings.
-    pub fn new(clients: &[ClientCeiling]) -> Option<Ceilings> {
+    pub fn new(object: &ServedObject) -> Ceilings {
         let entry = |ceiling: &ClientCeiling| CeilingEntry {
             uid: match &ceiling.client {
                 ClientName::User(name) => users::user(name),
                 _ => None,
             },
             ceiling: ceiling.clone(),
-            due: AtomicU64::new(0),
+            due: PiMutex::new(HashMap::with_capacity(ADDRESSES + 1)),
         };
-        let entries: Vec<CeilingEntry> = clients.iter().map(entry).collect();
-        (!entries.is_empty()).then(|| Ceilings { entries, clamped: AtomicU64::new(0), refused: AtomicU64::new(0) })
+        let entries = object.clients.iter().map(entry).collect();
+        let (endpoints, has_users) = (object.endpoints.clone(), object.has_users());
+        Ceilings { endpoints, has_users, entries, clamped: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
     pub fn clamped(&self) -> u64 {
@@ -67,7 +80,12 @@ impl Ceilings {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// What a request gets that asks for `timing`, read at `now`. `binding` is the object's.
+    /// Whether a request arrived where the file offers the object. `binding` is the object's.
+    pub fn is_reached(&self, request: &OrderedRequest, binding: u32) -> bool {
+        self.entry_at(request, binding) != ELSEWHERE
+    }
+
+    /// What a request that asks for `timing` gets. It was read at `now`. `None`: the file has no ceilings.
     ///
     /// # Errors
     ///
@@ -78,20 +96,23 @@ impl Ceilings {
         binding: u32,
         timing: Option<&RequestTiming>,
         now: u64,
-    ) -> Result<AllowedClaims, SystemException> {
-        let Some(entry) = self.entry_of(request, binding) else {
+    ) -> Result<Option<AllowedClaims>, SystemException> {
+        if self.entries.is_empty() {
+            return Ok(None);
+        }
+        let Some(entry) = self.entries.get(self.entry_at(request, binding) as usize) else {
             let asks = timing.is_some_and(|timing| timing.importance > 0 || timing.critical);
             self.clamped.fetch_add(u64::from(asks), Ordering::Relaxed);
-            return Ok(LOWEST);
+            return Ok(Some(LOWEST));
         };
         let ceiling = &entry.ceiling;
         let allowed = AllowedClaims { importance: ceiling.importance, critical: ceiling.critical };
         let above = |timing: &RequestTiming| {
             ceiling.importance.is_some_and(|most| timing.importance > most) || (timing.critical && !ceiling.critical)
         };
-        let (too_often, too_much) = (!entry.is_due(now), timing.is_some_and(above));
+        let (too_often, too_much) = (!entry.is_due(request, now), timing.is_some_and(above));
         if !too_often && !too_much {
-            return Ok(allowed);
+            return Ok(Some(allowed));
         }
         if ceiling.refuses {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -101,25 +122,46 @@ impl Ceilings {
             });
         }
         self.clamped.fetch_add(1, Ordering::Relaxed);
-        Ok(if too_often { LOWEST } else { allowed })
+        Ok(Some(if too_often { LOWEST } else { allowed }))
     }
 
-    /// The client's entry: the first that names it. It is looked up once for each connection.
-    fn entry_of(&self, request: &OrderedRequest, binding: u32) -> Option<&CeilingEntry> {
+    /// The client's entry: the first that names it, or one of the marks. It is looked up once for each connection.
+    fn entry_at(&self, request: &OrderedRequest, binding: u32) -> u32 {
         let (mark, own) = (request.mark(), (binding + 1) << 16);
         let known = mark.load(Ordering::Relaxed);
-        let at = if known & !0xffff == own {
+        if known & !0xffff == own {
             known & 0xffff
         } else {
-            let at = self.find(request).unwrap_or(UNNAMED);
+            let client = request.client();
+            let at = if self.leads_here(&client) { self.find(&client).unwrap_or(UNNAMED) } else { ELSEWHERE };
             mark.store(own | at, Ordering::Relaxed);
             at
-        };
-        self.entries.get(at as usize)
+        }
     }
 
-    fn find(&self, request: &OrderedRequest) -> Option<u32> {
-        let client = request.client();
+    fn leads_here(&self, client: &RequestClient) -> bool {
+        let Some(reached) = client.reached() else {
+            // A socket of another object may be open to all users.
+            let is_own = client.credentials().is_some_and(|client| client.uid == 0 || client.uid == own_user());
+            return self.endpoints.iter().any(|one| matches!(one, Endpoint::Unix(_))) && (self.has_users || is_own);
+        };
+        self.endpoints.iter().any(|endpoint| {
+            let (address, secure) = match endpoint {
+                Endpoint::Tcp(address) => (address, false),
+                Endpoint::Tls(address) => (address, true),
+                Endpoint::Unix(_) => return false,
+            };
+            let is_at = match address {
+                Address::Ip(address) => {
+                    (address.ip().to_canonical(), address.port()) == (reached.ip().to_canonical(), reached.port())
+                }
+                Address::Name(_, port) => *port == reached.port(),
+            };
+            is_at && secure == client.is_secure()
+        })
+    }
+
+    fn find(&self, client: &RequestClient) -> Option<u32> {
         let names = client.certificate().and_then(|octets| certificate_names(&octets).ok()).unwrap_or_default();
         let uid = client.credentials().map(|client| client.uid);
         let address = client.address();
@@ -133,15 +175,37 @@ impl Ceilings {
 }
 
 impl CeilingEntry {
-    /// Whether a request at `now` keeps the client's rate; counts it if so.
-    fn is_due(&self, now: u64) -> bool {
+    /// Whether a request at `now` keeps its client's rate; counts it if so.
+    fn is_due(&self, request: &OrderedRequest, now: u64) -> bool {
         let Some(interval) = self.ceiling.min_interval else { return true };
-        let interval = interval.as_nanos();
-        let next = |due: u64| {
-            let early = due.saturating_sub(now);
-            (early <= interval.saturating_mul(BURST)).then(|| due.max(now).saturating_add(interval))
+        let address = match self.ceiling.client {
+            ClientName::Certificate(_) | ClientName::User(_) => None,
+            _ => request.client().address().map(network_of),
         };
-        self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        self.keeps_rate(address, interval.as_nanos(), now)
+    }
+
+    fn keeps_rate(&self, address: Option<IpAddr>, interval: u64, now: u64) -> bool {
+        let mut all = self.due.lock();
+        if all.len() >= ADDRESSES && !all.contains_key(&address) {
+            // Those that may send at once lose nothing.
+            all.retain(|_, due| *due > now);
+        }
+        let is_full = all.len() >= ADDRESSES && !all.contains_key(&address);
+        let due = all.entry(address.filter(|_| !is_full)).or_default();
+        if due.saturating_sub(now) > interval.saturating_mul(BURST - 1) {
+            return false;
+        }
+        *due = (*due).max(now).saturating_add(interval);
+        true
+    }
+}
+
+/// An address, or of IPv6 the network of one client, which has more addresses than can be kept.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
     }
 }
 
@@ -161,7 +225,7 @@ mod tests {
             min_interval: Some(min_interval),
             refuses: false,
         };
-        CeilingEntry { ceiling, uid: Some(0), due: AtomicU64::new(0) }
+        CeilingEntry { ceiling, uid: Some(0), due: PiMutex::default() }
     }
 
     proptest! {
@@ -174,10 +238,30 @@ mod tests {
             for gap in &gaps {
                 now += gap;
                 let keeps = gaps.iter().all(|gap| *gap >= 1_000);
-                let due = entry.is_due(now);
+                let due = entry.keeps_rate(None, 1_000, now);
                 prop_assert!(due || !keeps);
                 admitted += u64::from(due);
-                prop_assert!(admitted <= now / 1_000 + BURST + 2);
+                prop_assert!(admitted <= now / 1_000 + BURST + 1);
+            }
+        }
+
+        #[test]
+        fn each_address_has_a_rate_of_its_own_and_no_number_of_them_grows_the_table(
+            requests in prop::collection::vec((0u16..600, 0u64..50), 1..2_000),
+        ) {
+            let entry = entry(Span::from_nanos(1_000));
+            // Keeps its rate, whatever the others do.
+            let quiet = Some(IpAddr::from([10, 0, 0, 1]));
+            let (mut now, mut next) = (1, 0);
+            for (host, gap) in requests {
+                now += gap;
+                let [high, low] = host.to_be_bytes();
+                entry.keeps_rate(Some(IpAddr::from([10, 1, high, low])), 1_000, now);
+                if now >= next {
+                    prop_assert!(entry.keeps_rate(quiet, 1_000, now) || entry.due.lock().len() >= ADDRESSES);
+                    next = now + 1_000;
+                }
+                prop_assert!(entry.due.lock().len() <= ADDRESSES + 1);
             }
         }
     }

@@ -240,7 +240,7 @@ impl JobOrder {
     /// The binding of an object of the file, which is on this processor.
     pub fn bind_object(&self, object: &ServedObject) -> u32 {
         let (default, except) = (object.operations.clone(), object.methods.clone());
-        let (ceilings, callers) = (Ceilings::new(&object.clients), Callers::new(&self.0.system, object));
+        let (ceilings, callers) = (Some(Ceilings::new(object)), Callers::new(&self.0.system, object));
         self.add(OperationBinding { default, except, ceilings, callers })
     }
 
@@ -369,6 +369,9 @@ impl Order for JobOrder {
             let bindings = self.0.bindings.lock();
             // The binding is not from `bind`: the request is dropped, which refuses it.
             let Some(bound) = bindings.get(binding as usize) else { return };
+            if bound.ceilings.as_ref().is_some_and(|ceilings| !ceilings.is_reached(&request, binding)) {
+                return request.refuse(SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT));
+            }
             let named = request.operation();
             let except = bound.except.iter().find(|(idl, _)| idl == named);
             let operations = except.map_or(&bound.default, |(_, operations)| operations);
@@ -381,7 +384,7 @@ impl Order for JobOrder {
                 }
                 _ => {
                     let admit = |ceilings: &Ceilings| ceilings.admit(&request, binding, timing.as_ref(), now);
-                    let admitted = bound.ceilings.as_ref().map(admit).transpose();
+                    let admitted = bound.ceilings.as_ref().map_or(Ok(None), admit);
                     let requested = |id: &&OperationId| self.0.system.operation(**id).is_requested();
                     // A method serves its callers only.
                     let operation = operations.iter().find(requested).map(|id| (*id, None));

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{ClientName, Endpoint, HostId, ProcessorId, ServedObject, System};
+use hyoshi_model::{Endpoint, HostId, ProcessorId, ServedObject, System};
 use hyoshi_orb::{
     Adapter, AdapterError, Interface, LaneOptions, Orb, OrbError, ServerLimits, SystemException, TlsServer,
 };
@@ -18,7 +18,7 @@ use hyoshi_runtime::{Node, Prepared};
 use crate::contact::corbaloc;
 use crate::idl::hyoshi_node as wire;
 use crate::jobs::{JobOrder, ServedLane};
-use crate::operators::{build, close_to_others, make_folder};
+use crate::operators::{build, close_to_others, listen};
 use crate::peers::{NodeError, NodePeers};
 
 /// Activates a servant under a name, with a binding to an order, and publishes it.
@@ -157,6 +157,15 @@ impl Objects {
         self.servants.push((object.to_owned(), activate));
     }
 
+    /// The object with a servant here that serves an operation of the file.
+    pub fn serving<'s>(&self, system: &'s System, operation: &str) -> Option<&'s str> {
+        let serves = |object: &&ServedObject| {
+            self.servants.iter().any(|(name, _)| *name == object.name)
+                && object.all_operations().any(|id| system.operation(id).name == operation)
+        };
+        system.objects.iter().find(serves).map(|object| object.name.as_str())
+    }
+
     /// Adds others.
     pub fn extend(&mut self, others: Objects) {
         self.servants.extend(others.servants);
@@ -246,27 +255,14 @@ impl InstalledObjects {
                 continue;
             }
             endpoints.push(endpoint);
-            builder = match endpoint {
-                Endpoint::Tls(_) if tls.is_none() => {
-                    return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
-                }
-                Endpoint::Tcp(address) => builder.listen(&format!("iiop://{address}")),
-                Endpoint::Tls(address) => builder.listen(&format!("ssliop://{address}")),
-                Endpoint::Unix(path) => {
-                    make_folder(Path::new(path))?;
-                    builder.listen(&format!("unix:{path}"))
-                }
-            }
-            .map_err(NodeError::Endpoint)?;
+            builder = listen(builder, endpoint, tls.is_some())?;
         }
         let orb = build(builder)?;
         for path in endpoints.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(Path::new(path)),
             _ => None,
         }) {
-            let users =
-                |object: &ServedObject| object.clients.iter().any(|one| matches!(one.client, ClientName::User(_)));
-            match own.iter().any(|(object, _)| users(object)) {
+            match own.iter().any(|(object, _)| object.has_users()) {
                 // The ceilings tell users apart.
                 true => open_to_users(path)?,
                 false => close_to_others(path)?,

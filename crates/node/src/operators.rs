@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::System;
+use hyoshi_model::{Endpoint, System};
 use hyoshi_orb::{LaneOptions, Orb, OrbBuilder, ServerLimits, SystemException, SystemKind};
 use hyoshi_orb::{certificate_names, current, minor};
 use hyoshi_os::trusted::Folder;
@@ -97,6 +97,22 @@ pub(crate) fn serve(socket: &Path, operators: ForOperators) -> Result<Orb, NodeE
 
 pub(crate) fn build(builder: OrbBuilder) -> Result<Orb, NodeError> {
     builder.build().map_err(NodeError::Orb)
+}
+
+/// Listens at an endpoint of the file; without a certificate not over TLS.
+pub(crate) fn listen(builder: OrbBuilder, endpoint: &Endpoint, has_certificate: bool) -> Result<OrbBuilder, NodeError> {
+    match endpoint {
+        Endpoint::Tls(_) if !has_certificate => {
+            return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
+        }
+        Endpoint::Tcp(address) => builder.listen(&format!("iiop://{address}")),
+        Endpoint::Tls(address) => builder.listen(&format!("ssliop://{address}")),
+        Endpoint::Unix(path) => {
+            make_folder(Path::new(path))?;
+            builder.listen(&format!("unix:{path}"))
+        }
+    }
+    .map_err(NodeError::Endpoint)
 }
 
 /// Publishes the object for operators.

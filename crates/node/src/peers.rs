@@ -21,7 +21,7 @@ use crate::contact::{self, MOST_LEAD, PeerStubs};
 use crate::idl::hyoshi_node as wire;
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::offset::Estimate;
-use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, make_folder};
+use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, listen};
 use crate::peer::{OtherHost, PeerLink};
 use crate::served::{ALIVE, ForPeers, node_standing, standing};
 use crate::shared::{NodeState, PeerEvent, random, since_origin, taking_part};
@@ -301,18 +301,7 @@ impl NodePeers {
                 builder = builder.lane(lane(name));
                 begun = Some(name);
             }
-            builder = match endpoint {
-                Endpoint::Tls(_) if tls.is_none() => {
-                    return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
-                }
-                Endpoint::Tcp(address) => builder.listen(&format!("iiop://{address}")),
-                Endpoint::Tls(address) => builder.listen(&format!("ssliop://{address}")),
-                Endpoint::Unix(path) => {
-                    make_folder(Path::new(path))?;
-                    builder.listen(&format!("unix:{path}"))
-                }
-            }
-            .map_err(NodeError::Endpoint)?;
+            builder = listen(builder, endpoint, tls.is_some())?;
         }
         let orb = build(builder)?;
         self.shared.strangers.watch(orb.refused_connections());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use hyoshi_model::{Instant, ProcessorId, System, read};
 use hyoshi_node::{Objects, ServantError, ServingObjects, object};
@@ -122,13 +122,21 @@ struct Run {
     serving: ServingObjects,
     running: RunningNode,
     text: String,
+    _cpus: RwLockReadGuard<'static, ()>,
 }
+
+/// Runs share the CPUs; a test that floods them has them alone.
+static CPUS: RwLock<()> = RwLock::new(());
 
 type Body = Box<dyn FnMut(&mut JobContext<'_>, &TrackerStub) + Send>;
 
 /// All hosts in one process, with these bodies for `steer` and `explore`.
 fn run(steer: Option<Body>, explore: Option<Body>, with_map: bool) -> Run {
-    let text = text(&unused_address().to_string(), &unused_address().to_string());
+    run_of(text(&unused_address().to_string(), &unused_address().to_string()), steer, explore, with_map)
+}
+
+fn run_of(text: String, steer: Option<Body>, explore: Option<Body>, with_map: bool) -> Run {
+    let cpus = CPUS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let eye = object::<dyn Tracker>(&system, "eye").unwrap();
@@ -146,7 +154,7 @@ fn run(steer: Option<Body>, explore: Option<Body>, with_map: bool) -> Run {
     }
     let mut node = node.prepare().unwrap();
     let serving = installed.serve(&mut node, None).unwrap();
-    Run { system, plan, map, serving, running: node.start(), text }
+    Run { system, plan, map, serving, running: node.start(), text, _cpus: cpus }
 }
 
 /// How many jobs of each operation ended in each way.
@@ -221,6 +229,28 @@ fn a_body_that_calls_an_object_runs_both_parts_of_its_operation_and_nested_calls
 }
 
 #[test]
+fn a_lane_with_one_thread_waits_for_the_calls_of_its_bodies_and_each_rest_runs_once() {
+    let steer: Body = Box::new(|_, map| drop(map.locate(7)));
+    let text = text(&unused_address().to_string(), &unused_address().to_string());
+    let text = text.replace("strategy = 'EDF'", "strategy = 'EDF'\n        pool = 1");
+    let (ends, events, run) =
+        run_of(text, Some(steer), None, true).until(|map| map.located.load(Ordering::Relaxed) >= 40);
+    let parts = ["steer:call", "locate@steer:call", "look@locate@steer", "locate@steer", "steer"];
+    let ran = parts.map(|part| ran(&ends, part));
+    assert!(ran.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] <= pair[1] + 2), "{ran:?}");
+    let mut rests: Vec<u64> = Vec::new();
+    for (_, _, event) in &events {
+        if let TraceEvent::Input(Input::Signal(signal)) = event
+            && run.system.operation(signal.to).name == "steer"
+        {
+            rests.push(signal.number);
+        }
+    }
+    assert!(rests.len() >= 35 && rests.windows(2).all(|pair| pair[0] < pair[1]), "{rests:?}");
+    run.replays(&events);
+}
+
+#[test]
 fn a_body_that_does_not_call_leads_to_the_method_all_the_same() {
     let (ends, events, run) = run(None, None, true).until({
         let began = std::time::Instant::now();
@@ -284,7 +314,7 @@ fn other_programs_reach_what_requests_release_and_not_the_methods_of_callers() {
     assert_eq!(map.echo(&[1, 2]).unwrap(), [1, 2]);
     let raised = map.nothing().unwrap_err();
     assert_eq!((raised.kind, raised.minor), (SystemKind::NoPermission, minor::CALLERS_ONLY));
-    // Who is not among the clients has the lowest importance, and is not critical.
+    // A client without an entry has the lowest importance, and is not critical.
     let asked = CallTiming { importance: 5, critical: true, ..CallTiming::default() };
     with_timing(asked, || map.echo(&[3])).unwrap();
     assert_eq!(run.serving.counts().clamped, 1);
@@ -383,7 +413,7 @@ fn a_client_gets_no_more_than_its_ceiling_and_rate() {
     with_timing(asked(9, true), || clamping.echo(&[])).unwrap();
     with_timing(asked(2, false), || clamping.echo(&[])).unwrap();
     clamping.echo(&[]).unwrap();
-    // Eight at once, of which two were counted above; then one an hour.
+    // Eight at once, two counted above; then one an hour.
     let often = (0..20).filter_map(|_| refusing.echo(&[]).err()).map(refused).collect::<Vec<_>>();
     assert!(
         often.len() >= 10 && often.iter().all(|why| *why == (SystemKind::Transient, minor::TOO_OFTEN)),
@@ -403,8 +433,52 @@ fn a_client_gets_no_more_than_its_ceiling_and_rate() {
 }
 
 #[test]
+fn objects_of_a_processor_are_reached_only_at_their_own_endpoints() {
+    let folder = folder();
+    let (open, socket) = (unused_address(), folder.join("map.sock"));
+    let text = format!(
+        "name = 'map'
+        [operation.query]
+        called = true
+        deadline = '5s'
+        wcet = '0.1ms'
+        [object.open]
+        operation = 'query'
+        endpoints = ['tcp/{open}']
+        [object.closed]
+        operation = 'query'
+        endpoints = ['unix/{socket}']",
+        socket = socket.display()
+    );
+    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let mut objects = Objects::new();
+    ["open", "closed"].iter().for_each(|name| objects.add::<dyn Tracker>(name, Arc::new(Servant::default())));
+    assert_eq!(objects.serving(&system, "query"), Some("open"));
+    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan)).unwrap();
+    let mut node = node.prepare().unwrap();
+    let serving = installed.serve(&mut node, None).unwrap();
+    let running = node.start();
+    for name in ["open", "closed"] {
+        object::<dyn Tracker>(&system, name).unwrap().echo(&[]).unwrap();
+    }
+    let orb = Orb::client().unwrap();
+    let through = |endpoint: &str, name: &str| {
+        orb.resolve_unchecked::<dyn Tracker>(&format!("corbaloc:{endpoint}/{name}")).unwrap().echo(&[])
+    };
+    let tcp = format!("iiop:1.2@{open}");
+    through(&tcp, "open").unwrap();
+    let raised = through(&tcp, "closed").unwrap_err();
+    assert_eq!((raised.kind, raised.minor), (SystemKind::ObjectNotExist, minor::NO_OBJECT));
+    running.stop(&mut |_, _, _| {});
+    drop(serving);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn a_flood_of_refused_requests_leaves_time_for_less_urgent_lanes() {
     use std::io::Write;
+    let _alone = CPUS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     let address = unused_address();
     let text = format!(
         "name = 'map'
@@ -436,12 +510,14 @@ fn a_flood_of_refused_requests_leaves_time_for_less_urgent_lanes() {
     let ends = AtomicBool::new(false);
     let (draw, mut made, mut all) = (system.operation_ids().nth(1).unwrap(), 0, 0);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let mut stream = std::net::TcpStream::connect(&address).unwrap();
-                while !ends.load(Ordering::Relaxed) && stream.write_all(&flood).is_ok() {}
-            });
-        }
+        scope.spawn(|| {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            while !ends.load(Ordering::Relaxed) {
+                if stream.write_all(&flood).is_err() {
+                    break;
+                }
+            }
+        });
         let began = std::time::Instant::now();
         while all < 100 && began.elapsed().as_secs() < 40 {
             running.poll(&mut |_, _, event| match event {

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -73,6 +73,16 @@ impl RequestClient {
     /// Its address; none over a Unix socket.
     pub fn address(&self) -> Option<IpAddr> {
         Some(self.0.socket.link.addresses().0?.ip())
+    }
+
+    /// The address of this side of its connection; none over a Unix socket.
+    pub fn reached(&self) -> Option<SocketAddr> {
+        self.0.socket.link.addresses().1
+    }
+
+    /// Whether its connection uses TLS.
+    pub fn is_secure(&self) -> bool {
+        self.0.socket.link.is_secure()
     }
 }
 
@@ -251,10 +261,12 @@ impl OrderedRequest {
         crate::shared::use_orb(&orb);
         let serving = Serving { connection: self.connection.clone(), epoch: None };
         let outer = current::serve(Some(serving));
+        let scope = rt::current::ServantScope::enter();
         self.answer(|received, connection, to, early| {
             serve::message(&orb, &connection.socket.terms, received, to, early);
         });
         rt::current::go_home();
+        drop(scope);
         current::serve(outer);
     }
 
