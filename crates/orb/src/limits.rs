@@ -17,8 +17,9 @@ pub struct ServerLimits {
     /// Requests of one connection that run at once; default 32. Others are not read.
     pub in_flight: u32,
     /// Octets of replies that wait for slow clients, of all connections together; default 256 MiB. Calls over
-    /// connections that carry calls both ways count, too. A client with waiting replies is not read. Above the limit, of the connections with most octets (half of them, at least) the one that has
-    /// read nothing for the longest time is closed.
+    /// connections that carry calls both ways count, too. A client with waiting replies is not read. Above the limit, of
+    /// the connections with most octets (half of them, at least) the one that has read nothing for the longest time is
+    /// closed.
     pub backlog: usize,
     /// Octets of incomplete messages, of all connections together; default 256 MiB. Connections above it are closed.
     pub unfinished: usize,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use hyoshi_os::SocketStream;
+use hyoshi_os::priority::LANES;
 use hyoshi_wire::Version;
 use hyoshi_wire::giop::CodeSets;
 use hyoshi_wire::ior::{Component, Ior, IorEndpoint, Profile, SslTransport, TAG_POLICIES, TaoEndpoint};
@@ -18,7 +19,7 @@ use crate::housekeeping::Housekeeping;
 use crate::intercept::{ClientInterceptor, ServerInterceptor};
 use crate::limits::{ServerLimits, SyncScope, Timeouts};
 use crate::objects::Adapters;
-use crate::rt::{AdapterRt, Priority, RtSettings};
+use crate::rt::{AdapterRt, RtSettings};
 use crate::transport::{Transport, TransportRules};
 
 /// `HYO\0`: this ORB, in references (component 0, TAG_ORB_TYPE).
@@ -183,8 +184,9 @@ impl Shared {
 
     /// An adapter with these policies exists from now on: the housekeeping thread must run above its requests.
     pub(crate) fn outrank(&self, policies: &AdapterRt) {
-        let highest = if policies.model.is_some() { self.rt.native(Priority::MAX).ok() } else { None };
-        highest.inspect(|highest| self.housekeeping.outrank(*highest));
+        if policies.model.is_some() {
+            self.housekeeping.outrank(*LANES.end());
+        }
     }
 }
 

@@ -402,9 +402,9 @@ fn pools_that_cannot_work_are_refused_and_one_in_use_is_not_destroyed() {
     let rt = orb.rt();
     let refused =
         |lanes: &[ThreadpoolLane]| rt.create_threadpool_with_lanes(lanes, &DEFAULT()).unwrap_err().to_string();
-    assert_eq!(refused(&[]), "a thread pool without lanes and threads: add a lane");
+    assert_eq!(refused(&[]), "the thread pool has no lanes: add one");
     assert_eq!(refused(&[lane(7, 0)]), "the thread pool's lane of priority 7 has no threads: add a static one");
-    assert_eq!(refused(&[lane(7, 1), lane(7, 2)]), "two lanes of the thread pool have priority 7: join them");
+    assert_eq!(refused(&[lane(7, 1), lane(7, 2)]), "two lanes of the thread pool have priority 7: merge them");
     assert!(refused(&[lane(40, 1)]).starts_with("CORBA priority 40: the priority mapping has no native priority"));
     let elsewhere = ThreadpoolLane { listen: vec!["nowhere".into()], ..lane(1, 1) };
     assert!(refused(&[elsewhere]).starts_with("\"nowhere\" is not an endpoint"));
@@ -674,6 +674,54 @@ fn a_client_runs_within_its_ceiling() {
         }
         assert_eq!(rt.exceeded_ceilings().load(Ordering::Relaxed), 1);
     }
+}
+
+#[test]
+fn a_client_is_refused_on_lanes_above_its_ceiling() {
+    let ceilings = PriorityCeilings::new(AboveCeiling::Refuse).address("127.0.0.1".parse().unwrap(), priority(9));
+    let orb = listening(direct().priority_ceilings(ceilings));
+    let lanes = [lane(5, 1), lane(12, 1), lane(20, 1)];
+    let pool = orb.rt().create_threadpool_with_lanes(&lanes, &DEFAULT()).unwrap();
+    let model = PriorityModel::ClientPropagated { default: priority(12) };
+    let (adapter, probed) = served(orb.adapter("a").priority_model(model).threadpool(pool));
+    let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
+    orb.ready();
+    let claims = Claims::default();
+    let client = Orb::builder().client_interceptor(claims.clone()).build().unwrap();
+    let at = |number: i16| {
+        let is_its = |at: &&IorEndpoint| matches!(at, IorEndpoint::Tcp { priority, .. } if *priority == Some(number));
+        through(&client, &tracker, endpoints(&tracker).iter().find(is_its).unwrap())
+    };
+    claims.claim(Some(9));
+    for allowed in [5, 12] {
+        at(allowed).nothing().unwrap();
+        assert_eq!(probed.next().current, Some(9));
+    }
+    assert_eq!(minor_of(at(20).nothing()), (SystemKind::NoPermission, minor::RT_CEILING));
+    claims.claim(None);
+    assert_eq!(minor_of(at(20).nothing()), (SystemKind::NoPermission, minor::RT_CEILING));
+}
+
+#[test]
+fn what_a_servant_sets_on_a_thread_of_its_callers_ends_with_the_call() {
+    let orb = listening(direct().collocation(true));
+    let (adapter, probed) = served(orb.adapter("a"));
+    let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
+    orb.ready();
+    if !has_privilege() {
+        return;
+    }
+    std::thread::spawn(move || {
+        for before in [None, Some(7)] {
+            before.inspect(|number| current::set_priority(priority(*number)).unwrap());
+            let own = Ran::here();
+            tracker.locate(20).unwrap();
+            assert!(probed.next().at(20, 60));
+            assert_eq!(format!("{:?}", Ran::here()), format!("{own:?}"));
+        }
+    })
+    .join()
+    .unwrap();
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Server {
             .expect("the server starts");
         let output = std::io::BufReader::new(process.stdout.take().expect("piped"));
         let mut lines = std::io::BufRead::lines(output).map_while(Result::ok);
-        (ServerProcess(process), move || lines.next().expect("the server tells its addresses"))
+        (ServerProcess(process), move || lines.next().expect("the server prints its addresses"))
     }
 
     fn start() -> Server {

@@ -37,7 +37,7 @@ struct IdlePlace {
 }
 
 impl Pool {
-    /// Of at most so many connections.
+    /// A pool of at most this many connections.
     pub(super) fn new(most: usize) -> Self {
         Pool {
             open: Arc::default(),

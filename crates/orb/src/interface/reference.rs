@@ -18,6 +18,7 @@ use crate::limits::{SyncScope, Timeouts};
 use crate::objects::ActiveObject;
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
+use crate::rt::current::ServantScope;
 use crate::rt::{AdapterRt, ClientPolicies};
 use crate::shared::{Collocation, Shared, used_orb};
 
@@ -136,7 +137,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         if !local.slot.enter_if_passing() {
             return None;
         }
-        Some(Collocated { local, _within: current::within(&local.key) })
+        Some(Collocated { local, _within: current::within(&local.key), _scope: ServantScope::enter() })
     }
 
     /// Calls an operation, for stubs. The error is the raised exception, or the reason why there is no reply.
@@ -241,6 +242,8 @@ pub struct Collocated<'a, T: ?Sized> {
     local: &'a Local<T>,
     /// The servant can read its object's id, and deactivate the object.
     _within: current::Within,
+    /// What the servant does to the thread's priority ends with the call.
+    _scope: ServantScope,
 }
 
 impl<T: ?Sized> Deref for Collocated<'_, T> {

@@ -79,12 +79,17 @@ impl LaneMaker {
         };
         let lane = Lane::new(orb, options, places.listeners, &shared.server, self.claims, order, place)?;
         buffer.into_iter().for_each(|(buffer, _)| lane.buffer_requests(buffer));
-        if self.claims.is_some() {
-            lane.carry_both()?;
-        }
-        lane.start(all_at_once)?;
-        if let Some(tls) = &self.tls {
-            lane.secure(places.secure, tls, &shared.server)?;
+        let begin = || {
+            if self.claims.is_some() {
+                lane.carry_both()?;
+            }
+            lane.start(all_at_once)?;
+            self.tls.as_ref().map_or(Ok(()), |tls| lane.secure(places.secure, tls, &shared.server))
+        };
+        if let Err(error) = begin() {
+            lane.stop_accepting();
+            lane.close_rest();
+            return Err(error);
         }
         Ok(lane)
     }

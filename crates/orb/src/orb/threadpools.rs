@@ -87,12 +87,12 @@ pub enum ThreadpoolError {
 impl fmt::Display for ThreadpoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ThreadpoolError::NoLanes => f.write_str("a thread pool without lanes and threads: add a lane"),
+            ThreadpoolError::NoLanes => f.write_str("the thread pool has no lanes: add one"),
             ThreadpoolError::NoThreads(priority) => {
                 write!(f, "the thread pool's lane of priority {priority} has no threads: add a static one")
             }
             ThreadpoolError::SamePriority(priority) => {
-                write!(f, "two lanes of the thread pool have priority {priority}: join them")
+                write!(f, "two lanes of the thread pool have priority {priority}: merge them")
             }
             ThreadpoolError::NotMapped(priority) => {
                 write!(f, "CORBA priority {priority}: the priority mapping has no native priority for it")
@@ -103,7 +103,7 @@ impl fmt::Display for ThreadpoolError {
             ThreadpoolError::NoEndpoint(priority) => {
                 write!(
                     f,
-                    "the lane of priority {priority} has no endpoint, nor has the ORB: set ThreadpoolLane::listen"
+                    "neither the lane of priority {priority} nor the ORB has an endpoint: set ThreadpoolLane::listen"
                 )
             }
             ThreadpoolError::Endpoint(error) => error.fmt(f),
@@ -297,7 +297,12 @@ fn make(
         buffer = Some((Buffer::start(limits, &options, home)?, room));
         options.threads = 1;
     }
-    running.maker.make(&running.shared, options, bound, Some(LaneInPool { place, buffer }), true)
+    let started = buffer.as_ref().map(|(buffer, _)| buffer.clone());
+    let made = running.maker.make(&running.shared, options, bound, Some(LaneInPool { place, buffer }), true);
+    if made.is_err() {
+        started.inspect(|buffer| buffer.end());
+    }
+    made
 }
 
 fn check(lanes: &[ThreadpoolLane]) -> Result<(), ThreadpoolError> {

@@ -64,14 +64,14 @@ impl fmt::Display for RtPolicyError {
                 write!(f, "CORBA priority {priority}: the priority mapping has no native priority for it")
             }
             RtPolicyError::NoLane(priority) => {
-                write!(f, "no lane of the thread pool has priority {priority}: add one, or use that of a lane")
+                write!(f, "no lane of the thread pool has priority {priority}: add one, or use a lane's priority")
             }
             RtPolicyError::OutsideBands(priority) => write!(f, "priority {priority} is in no band: extend the bands"),
             RtPolicyError::EmptyBand(low, high) => {
                 write!(f, "no lane of the thread pool is in the band {low} to {high}: add one, or omit the band")
             }
             RtPolicyError::OtherPriority(priority) => {
-                write!(f, "the object has priority {priority} already: deactivate it first")
+                write!(f, "the object already has priority {priority}: deactivate it first")
             }
         }
     }

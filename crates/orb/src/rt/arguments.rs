@@ -21,9 +21,9 @@ pub enum PriorityArgumentError {
 impl fmt::Display for PriorityArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PriorityArgumentError::Missing => write!(f, "{OPTION} lacks a value; such as \"{OPTION} 40 79\""),
+            PriorityArgumentError::Missing => write!(f, "{OPTION} needs two values; for example \"{OPTION} 40 79\""),
             PriorityArgumentError::NotNumber(value) => {
-                write!(f, "{OPTION}: \"{value}\" is not a native priority; such as \"{OPTION} 40 79\"")
+                write!(f, "{OPTION}: \"{value}\" is not a native priority; for example \"{OPTION} 40 79\"")
             }
             PriorityArgumentError::Range(error) => write!(f, "{OPTION}: {error}"),
         }
@@ -83,7 +83,10 @@ mod tests {
         assert_eq!(take(&["yard", OPTION, "50", "60", "x"]).unwrap(), (range(50..=60), "yard x".into()));
         assert_eq!(take(&[OPTION, "50", "60", OPTION, "41", "42"]).unwrap(), (range(41..=42), String::new()));
         let error = |arguments: &[&str]| take(arguments).unwrap_err();
-        assert_eq!(error(&[OPTION, "50"]), "-ORBRTpriorityrange lacks a value; such as \"-ORBRTpriorityrange 40 79\"");
+        assert_eq!(
+            error(&[OPTION, "50"]),
+            "-ORBRTpriorityrange needs two values; for example \"-ORBRTpriorityrange 40 79\""
+        );
         assert!(error(&[OPTION, "50", "high"]).starts_with("-ORBRTpriorityrange: \"high\" is not a native priority"));
         assert!(error(&[OPTION, "1", "99"]).contains("native priorities 1 to 99: the range must lie within 40 to 79"));
     }

@@ -9,9 +9,9 @@ use crate::tls::certificate_names;
 /// What happens to a request above its client's ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AboveCeiling {
-    /// It runs at the ceiling.
+    /// It runs at the ceiling. A client can still occupy the threads of a higher lane, because it chooses the endpoint.
     Clamp,
-    /// It gets NO_PERMISSION.
+    /// It gets NO_PERMISSION, as does each request on a lane above both the ceiling and the default priority.
     Refuse,
 }
 

@@ -7,7 +7,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use hyoshi_os::{PiMutex, Refused, ThreadPolicy, set_own_policy};
+use hyoshi_os::scheduling::Scheduling;
+use hyoshi_os::{PiMutex, Refused, ThreadPolicy, own_thread, set_own_policy};
 use hyoshi_wire::{SystemException, SystemKind};
 
 use super::{LinearMapping, Priority, PriorityMapping};
@@ -16,6 +17,8 @@ use crate::shared::used_orb;
 
 thread_local! {
     static THREAD: Cell<ThreadRtState> = const { Cell::new(ThreadRtState { priority: None, policy: None, home: None }) };
+    /// What [`set_priority`] found on a thread whose policy was not set here.
+    static FOUND: Cell<Option<Scheduling>> = const { Cell::new(None) };
 }
 
 /// The mapping of the last ORB that was built with one, for threads that have used no ORB.
@@ -90,6 +93,9 @@ pub fn set_priority(priority: Priority) -> Result<(), SetPriorityError> {
     let mapping = used_orb().map(|orb| orb.rt.mapping.clone()).or_else(|| LATEST.lock().clone());
     let native = mapping.map_or_else(|| LinearMapping::default().to_native(priority), |of| of.to_native(priority));
     let native = native.ok_or(SetPriorityError::NotMapped(priority))?;
+    if THREAD.get().policy.is_none() {
+        FOUND.set(Scheduling::of(own_thread()).ok());
+    }
     THREAD.set(ThreadRtState { priority: Some(priority), ..THREAD.get() });
     // Always by a call: another program may have changed it.
     set_own_policy(ThreadPolicy::Fifo(native)).map_err(|refused| SetPriorityError::Refused(priority, refused))?;
@@ -111,6 +117,41 @@ pub(crate) fn settle(home: Option<Home>) -> Option<Home> {
         THREAD.set(ThreadRtState { home, ..before });
     }
     before.home
+}
+
+/// A request on a thread that may not be a lane's. When it is dropped, the thread has its former priority, also after
+/// [`set_priority`] in the servant.
+pub(crate) struct ServantScope(ThreadRtState);
+
+impl ServantScope {
+    #[inline]
+    pub(crate) fn enter() -> Self {
+        ServantScope(THREAD.get())
+    }
+}
+
+impl Drop for ServantScope {
+    #[inline]
+    fn drop(&mut self) {
+        let ThreadRtState { priority, policy, .. } = THREAD.get();
+        if (priority, policy) != (self.0.priority, self.0.policy) {
+            self.restore(policy);
+        }
+    }
+}
+
+impl ServantScope {
+    #[cold]
+    fn restore(&self, known: Option<ThreadPolicy>) {
+        match self.0.policy {
+            Some(policy) => drop(put(known, policy)),
+            None if known.is_some() => {
+                let _ = FOUND.take().map(|found| found.restore(own_thread()));
+            }
+            None => {}
+        }
+        THREAD.set(self.0);
+    }
 }
 
 /// A request that the thread runs at a priority, until it is dropped. The kernel's priority holds longer, for the reply:
@@ -156,8 +197,7 @@ fn put(known: Option<ThreadPolicy>, wanted: ThreadPolicy) -> Option<ThreadPolicy
 
 #[cfg(test)]
 mod tests {
-    use hyoshi_os::own_thread;
-    use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
+    use hyoshi_os::scheduling::SchedulingClass;
 
     use super::*;
 
@@ -190,11 +230,13 @@ mod tests {
         let run = || {
             let policy = ThreadPolicy::Fifo(45);
             if set_own_policy(policy).is_err() {
+                let required = std::env::var_os("HYOSHI_PRIVILEGES").is_some_and(|value| value == "required");
+                assert!(!required, "real-time priorities are refused");
                 return println!("skipped: needs real-time priorities");
             }
             let class = || Scheduling::of(own_thread()).unwrap().class;
             settle(Some(Home { priority: Priority::new(5), policy }));
-            // Behind its back: it is visible whether the kernel is called.
+            // Bypasses the cached policy, to show whether the kernel is called.
             set_own_policy(ThreadPolicy::Fifo(50)).unwrap();
             drop(run_at(Priority::new(5).unwrap(), 45));
             go_home();

@@ -15,6 +15,7 @@ use super::{
     AboveCeiling, ClientPolicies, LinearMapping, NetworkPriorityMapping, Priority, PriorityCeilings, PriorityMapping,
     PriorityTransform,
 };
+use crate::current::pool_lane;
 use crate::minor;
 use crate::shared::is_among;
 
@@ -114,23 +115,27 @@ impl RtSettings {
         changed.ok_or(SystemKind::DataConversion.not_done(minor::RT_UNMAPPED))
     }
 
-    /// The priority of a client's request, within the client's ceiling. `claimed` if the client sent it.
+    /// The priority of a client's request, within the client's ceiling. A client may always send the default, and use its
+    /// lane.
     pub(crate) fn within_ceiling(
         &self,
         priority: Priority,
-        claimed: bool,
+        default: Priority,
         ceiling: Option<Priority>,
         pool: Option<&PoolPlaces>,
     ) -> Result<Priority, SystemException> {
         let Some(ceilings) = &self.ceilings else { return Ok(priority) };
         let lowest = || pool.map_or(self.lowest, |pool| pool.lanes[0].priority);
         let ceiling = ceiling.unwrap_or_else(lowest);
-        if priority <= ceiling {
+        let refuses = ceilings.above == AboveCeiling::Refuse;
+        let is_above = |lane: PoolLane| lane.priority > ceiling.max(default);
+        let takes_lane = refuses && pool.is_some_and(|pool| pool.has_lanes) && pool_lane().is_some_and(is_above);
+        if priority <= ceiling && !takes_lane {
             return Ok(priority);
         }
-        if claimed {
+        if priority != default || takes_lane {
             self.exceeded.fetch_add(1, Ordering::Relaxed);
-            if ceilings.above == AboveCeiling::Refuse {
+            if refuses {
                 return Err(SystemKind::NoPermission.not_done(minor::RT_CEILING));
             }
         }

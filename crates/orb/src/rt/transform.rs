@@ -13,8 +13,8 @@ pub trait PriorityTransform: fmt::Debug + Send + Sync {
         Some(priority)
     }
 
-    /// The priority that a request carries which a servant sends. `priority` is the thread's own, and `object_id` that of
-    /// the servant's object.
+    /// The priority of a request that a servant sends. `priority` is that of the servant's thread, and `object_id` that
+    /// of its object.
     fn outbound(&self, priority: Priority, object_id: &[u8]) -> Option<Priority> {
         let _ = object_id;
         Some(priority)

@@ -88,6 +88,11 @@ impl Lane {
             }
             return;
         }
+        if !LENT_TO.get().is_null() {
+            // A lent thread is not lent again. Its own lane asks for that lane's clients, too.
+            let _ = self.poller.arm(&lane.poller, number, false);
+            return;
+        }
         let ready = lane.poller.wait_with_hangup(Some(Duration::ZERO));
         // At once: the next thread may serve the next client beside this one.
         let _ = self.poller.arm(&lane.poller, number, false);
@@ -100,6 +105,10 @@ impl Lane {
         {
             let _alive = Alive::begin(&lane);
             lane.take_up(orb, ready, worker);
+            if lane.stopping() {
+                // The poke may have been for a thread of the lane.
+                lane.poller.poke();
+            }
         }
         LENT_TO.set(ptr::null());
         worker.number = own;

@@ -47,7 +47,7 @@ struct BufferState {
 }
 
 impl Buffer {
-    /// Starts the workers: so many as the options have threads.
+    /// Starts a worker for each thread of the options.
     pub(crate) fn start(limits: RequestBuffer, options: &LaneOptions, home: Home) -> io::Result<Arc<Buffer>> {
         let buffer =
             Arc::new(Buffer { limits, state: PiMutex::default(), work: Wake::new(), workers: PiMutex::default() });

@@ -35,10 +35,7 @@ pub(super) fn begin<'a>(
             sent.inspect(|data| call.echo_priority(data));
             let ceilings = orb.rt.ceilings.as_ref();
             let ceiling = ceilings.and_then(|all| current::with_connection(|by| by.and_then(|by| by.ceiling(all))));
-            let asked = claimed.unwrap_or(default);
-            // A client without a priority sends the default, too: that claims nothing.
-            let claims = asked != default;
-            orb.rt.within_ceiling(asked, claims, ceiling, rt.pool.as_deref())?
+            orb.rt.within_ceiling(claimed.unwrap_or(default), default, ceiling, rt.pool.as_deref())?
         }
     };
     let priority = orb.rt.inbound(priority, id)?;

@@ -35,8 +35,8 @@ pub struct RequestTiming {
     pub critical: bool,
 }
 
-/// A call between operations of a system: the request that carries it stands for the completion of the caller's part
-/// before the call ([`CONTEXT_HYOSHI_CALL`](super::CONTEXT_HYOSHI_CALL)).
+/// A call between operations of a system. The request that carries it replaces the completion event of the caller's
+/// part before the call ([`CONTEXT_HYOSHI_CALL`](super::CONTEXT_HYOSHI_CALL)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationCall {
     /// A hash of the system's operations.
@@ -120,10 +120,9 @@ impl SchedulingContext {
                 RequestTiming::read(data).map(|timing| Some(SchedulingContext::Timing(timing)))
             }
             // A type code of a struct begins at the fourth octet.
-            [0, _, _, _, 15, 0, 0, 0, ..]
-            | [1, _, _, _, 0, 0, 0, 15, ..]
-            | [0, _, _, _, 0, 0, 0, 15, ..]
-            | [1, _, _, _, 15, 0, 0, 0, ..] => KokyuTiming::read(data).map(|read| read.map(SchedulingContext::Kokyu)),
+            [0, _, _, _, 0, 0, 0, 15, ..] | [1, _, _, _, 15, 0, 0, 0, ..] if data.len() <= LONGEST_KOKYU => {
+                KokyuTiming::read(data).map(|read| read.map(SchedulingContext::Kokyu))
+            }
             _ => Ok(None),
         }
     }
@@ -157,6 +156,9 @@ impl RequestTiming {
     }
 }
 
+/// Octets of a context of TAO's that is read; longer ones are ignored. With a GUID of 16 octets it has less than 600.
+const LONGEST_KOKYU: usize = 1024;
+
 impl KokyuTiming {
     const ID: &str = "IDL:omg.org/Kokyu/Svc_Ctxt_DSRT_QoS:1.0";
 
@@ -178,7 +180,7 @@ impl KokyuTiming {
             return Ok(None);
         }
         if !code.is_equivalent(&KokyuTiming::type_code()) {
-            return Err(from.error(DecodeErrorKind::Value("another Kokyu::Svc_Ctxt_DSRT_QoS")));
+            return Err(from.error(DecodeErrorKind::Value("unknown layout of Kokyu::Svc_Ctxt_DSRT_QoS")));
         }
         KokyuTiming::decode(&mut from).map(Some)
     }
