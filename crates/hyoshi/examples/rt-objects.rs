@@ -18,7 +18,8 @@ use hyoshi::{Bodies, Span, Strategies, System};
 mod generated;
 use generated::tracking::{CallbackStub, LocateError, Position, Tracker, UnknownTarget};
 
-/// The base's map. A request that waits for another one's lock would break the order: it is held for a moment only.
+/// The base's map. Its lock is held only briefly: a request that waits for another request's lock would break the
+/// order.
 #[derive(Default)]
 struct Map {
     targets: Mutex<HashMap<u32, Position>>,
@@ -57,7 +58,7 @@ fn bodies(system: &System) -> Result<Bodies, Box<dyn Error>> {
     Ok(Bodies::new()
         .object::<dyn Tracker>("map", Arc::new(Map::default()))
         .body("steer", move |job| {
-            // Steering goes on with what it knows if the answer is late.
+            // If the answer is late, steering continues without it.
             match asked.as_ref().within(job.time_left().max(Span::from_micros(1))).locate(7) {
                 Ok(_) => {}
                 Err(_) => drop(unknown.fetch_add(1, Ordering::Relaxed)),
@@ -70,7 +71,7 @@ fn bodies(system: &System) -> Result<Bodies, Box<dyn Error>> {
         }))
 }
 
-/// Computes for about so many microseconds.
+/// Computes for about this many microseconds.
 fn work(micros: u64) {
     let until = std::time::Instant::now() + std::time::Duration::from_micros(micros);
     while std::time::Instant::now() < until {

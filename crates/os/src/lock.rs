@@ -94,7 +94,7 @@ impl<T> PiMutex<T> {
         self.value.into_inner()
     }
 
-    /// False if the time is over before the thread has the lock.
+    /// False if the timeout ends before the thread has the lock.
     #[cold]
     fn wait_in_kernel(&self, timeout: Option<Duration>) -> bool {
         let until = |clock| timeout.map(|timeout| after_now(clock, timeout));
@@ -109,7 +109,7 @@ impl<T> PiMutex<T> {
                 Ok(()) => break,
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::TIMEDOUT) => return false,
-                // Before Linux 5.14 the timeout is of the clock that can be set.
+                // Before Linux 5.14 the timeout can only be a time of CLOCK_REALTIME.
                 Err(Errno::NOSYS) if wall.is_none() && timeout.is_some() => wall = until(ClockId::Realtime),
                 Err(Errno::DEADLK) => {
                     panic!("a thread locked a PiMutex that it already holds: end the first guard's scope before")

@@ -93,9 +93,9 @@ codes! {
     HYOSHI + 0x4a NOT_RUN "The server's program discarded the request before it was carried out (TRANSIENT)."
     HYOSHI + 0x4b RUN_OVER "The run of the server's node is over (TRANSIENT)."
     HYOSHI + 0x4c TOO_LATE "The request could no longer meet its deadline, and was not carried out (TIMEOUT)."
-    HYOSHI + 0x4d CEILING "The request asks for a higher importance or criticality than its client may \
+    HYOSHI + 0x4d CEILING "The request asks for a higher importance or criticality than its client's limit \
         (NO_PERMISSION)."
-    HYOSHI + 0x4e TOO_OFTEN "The client sends more requests than it may (TRANSIENT)."
+    HYOSHI + 0x4e TOO_OFTEN "The client sends more requests than its limit allows (TRANSIENT)."
     HYOSHI + 0x4f CALLERS_ONLY "Only operations of the server's file may call this method (NO_PERMISSION)."
     HYOSHI + 0x50 BROKER_NAME "The caller's certificate has no name that is allowed to do this (NO_PERMISSION)."
     HYOSHI + 0x51 BROKER_BUSY "This user calls the broker more often than its limits in /etc/hyoshi/broker.toml allow: \

@@ -89,8 +89,8 @@ fn show(requests: &ObjectRequests) -> VerbOutput {
     let more = all - held.len() as u64;
     let counts = [
         (more, "more"),
-        (*clamped, "asked for more than their clients may, and got what is allowed"),
-        (*refused, "asked for more than their clients may, and were refused"),
+        (*clamped, "exceeded their client's limits and were clamped"),
+        (*refused, "exceeded their client's limits and were refused"),
         (*damaged, "had a damaged timing, which was ignored"),
         (*late, "arrived after the run"),
     ];

@@ -594,7 +594,7 @@ const OBJECT: &[Key] = &[
     key(
         "clients",
         Kind::Tables("object.clients"),
-        Described("all may ask for what the operations have"),
+        Described("the operations' own values are the limits"),
         "What clients may ask for; all other clients get importance 0 and are not critical.",
     ),
 ];

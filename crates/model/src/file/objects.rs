@@ -47,7 +47,7 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &
         for endpoint in written {
             let shown = &endpoint.value;
             let (first, with) = *taken.entry(shown.clone()).or_insert((endpoint.place, on));
-            let own_endpoint = "set an endpoint of its own: the threads of one processor read each endpoint";
+            let own_endpoint = "set another endpoint: the threads of one processor read each endpoint";
             if of_nodes(shown) {
                 log.error(endpoint.place, format!("`{shown}` is the endpoint of a host's node"))
                     .label("taken")

@@ -1,5 +1,5 @@
-//! Near-ties of a simulation: starts and completions, each with the closest timed instant, which a run may have in the
-//! other order.
+//! Near-ties of a simulation: starts and completions, each with the closest timed instant. In a run their order may be
+//! the other one.
 
 use alloc::vec::Vec;
 
@@ -10,8 +10,8 @@ use crate::event::{JobEnd, JobOutcome};
 /// A start or completion of a simulation, and the timed instant closest to it.
 pub(super) type Tie = (Instant, Instant);
 
-/// The near-ties of jobs of one processor, sorted by completion: each completion that lies within the tolerance of
-/// something timed, and that.
+/// The near-ties of jobs of one processor, sorted by completion: each start or completion within the tolerance of a
+/// timed instant, with that instant.
 pub(super) fn near_ties(system: &System, jobs: &[JobEnd], tolerance: Span) -> Vec<Tie> {
     // Released by a timer, unless a completion released it.
     let by_timer = |end: &&JobEnd| end.ready == end.release || end.release > end.origin;

@@ -98,7 +98,7 @@ impl PriorityModelPolicy {
     ///
     /// # Errors
     ///
-    /// None for a value of this type.
+    /// Never fails for a value of this type.
     pub fn data(&self) -> Result<Vec<u8>, EncodeError> {
         encapsulation(ByteOrder::Big, |to| {
             u32::from(!self.client_propagated).encode(to)?;

@@ -59,8 +59,8 @@ impl CallableObjects {
             notes.push(ReportNote { remedy: Some(remedy), ..note(NoteLevel::Info, "objects", text) });
         }
         let counts = [
-            (clamped, "asked for more than their clients may, and got what is allowed"),
-            (refused, "asked for more than their clients may, and were refused"),
+            (clamped, "exceeded their client's limits and were clamped"),
+            (refused, "exceeded their client's limits and were refused"),
             (damaged, "had a damaged timing, which was ignored"),
             (late, "arrived after the run"),
         ];
