@@ -80,6 +80,8 @@ struct OrderState {
     processor: ProcessorId,
     bindings: PiMutex<Vec<OperationBinding>>,
     held: PiMutex<HeldRequests>,
+    /// Places of calls of operations of the file.
+    calls: usize,
     /// Requests read in the present turn.
     arrived: PiMutex<ReadTurn>,
     /// Requests with a context 30 that is damaged.
@@ -204,15 +206,28 @@ impl std::error::Error for OperationBindError {}
 const TURN: usize = 64;
 
 impl JobOrder {
-    /// For the objects of one processor. At most `requests` of their requests are read and not yet answered.
+    /// For the objects of one processor. At most `requests` of their requests are read and not yet answered, besides
+    /// calls of operations of the file, which have places of their own.
     pub fn new(system: &Arc<System>, processor: ProcessorId, requests: usize) -> Self {
-        let most = u32::try_from(requests.max(1)).unwrap_or(u32::MAX);
+        let of_calls = |object: &ServedObject| {
+            object
+                .all_operations()
+                .filter(|id| {
+                    let operation = system.operation(*id);
+                    operation.on == processor && !operation.is_requested()
+                })
+                .count()
+        };
+        // A caller waits for its reply before its next call. A oneway call may overtake the one before.
+        let calls = 2 * system.objects.iter().map(of_calls).sum::<usize>();
+        let most = u32::try_from(requests.max(1) + calls).unwrap_or(u32::MAX);
         let held = HeldRequests { requests: (0..most).map(|_| None).collect(), free: (0..most).rev().collect() };
         JobOrder(Arc::new(OrderState {
             system: system.clone(),
             processor,
             bindings: PiMutex::new(Vec::new()),
             held: PiMutex::new(held),
+            calls,
             arrived: PiMutex::new(ReadTurn {
                 clock: MonotonicClock::from_origin(0),
                 after: Instant::ZERO,
@@ -356,6 +371,10 @@ impl JobOrder {
 }
 
 impl Order for JobOrder {
+    fn call_places(&self) -> usize {
+        self.0.calls
+    }
+
     fn arrived(&self, binding: u32, request: OrderedRequest) {
         if self.0.after.over.load(Ordering::Acquire) {
             self.0.refuse_after_run(request);
@@ -579,10 +598,9 @@ impl RequestReader for LaneReader {
     fn turn(&mut self, clock: &MonotonicClock, arrived: &mut Vec<ArrivedRequest>) {
         let began = clock.now();
         self.shared.arrived.lock().clock = *clock;
-        let messages = self.lane.turn();
+        let turn = self.lane.turn();
         let mut read = self.shared.arrived.lock();
-        if messages < self.lane.turn_messages() {
-            // Nothing that had arrived by then is left.
+        if turn.is_all {
             read.after = began;
         }
         let room = arrived.capacity().saturating_sub(arrived.len()).min(read.requests.len());

@@ -80,7 +80,7 @@ pub use limits::{ClientLimits, ServerLimits, SyncScope, Timeouts};
 pub use objects::{Activator, AdapterError, Elsewhere, Locator, Passage, Servant};
 pub use orb::{Orb, OrbBuilder, OrbError};
 pub use raises::Raises;
-pub use server::{LaneOptions, Order, OrderedRequest, OwnedLane, RequestClient};
+pub use server::{LaneOptions, LaneTurn, Order, OrderedRequest, OwnedLane, RequestClient};
 pub use tls::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, TlsWarning, certificate_names};
 pub use transport::{TransportRuleError, TransportRules};
 pub use waits::around_waits;

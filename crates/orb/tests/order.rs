@@ -7,12 +7,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Span;
+use hyoshi_orb::rt::OperationCall;
 use hyoshi_orb::{
     AdapterError, Claims, LaneOptions, Object, ObjectRef, Orb, Order, OrderedRequest, OwnedLane, Reference,
     ServerLimits, SyncScope, SystemException, SystemKind, TlsClient, TlsServer, minor,
 };
 use hyoshi_os::Poller;
-use hyoshi_wire::giop::{LocateRequest, ReplyStatus, Response, Target, split};
+use hyoshi_wire::giop::{
+    CONTEXT_HYOSHI_CALL, LocateRequest, ReplyStatus, RequestHeader, Response, ServiceContext, Target, split,
+};
 use hyoshi_wire::{ByteOrder, Encode, Encoder};
 
 use crate::authority::Authority;
@@ -291,7 +294,7 @@ fn requests_in_fragments_and_oneways_arrive_whole_and_once() {
     let raw: Vec<u8> = (0..200).map(|at| at as u8).collect();
     let mut to = Encoder::new(ByteOrder::Big);
     let key = server.key();
-    let header = hyoshi_wire::giop::RequestHeader {
+    let header = RequestHeader {
         id: 2,
         response: Response::Target,
         target: Target::Key(&key),
@@ -436,10 +439,10 @@ fn a_lane_without_threads_is_served_by_whoever_calls_its_turns() {
             assert_eq!(tracker.locate(id).unwrap().x, f64::from(id));
         }
     });
-    assert_eq!(lane.turn(), 0);
+    assert_eq!(lane.turn().messages, 0);
     assert!(!wait(&lane));
     server.orb.shutdown();
-    assert_eq!(lane.turn(), 0);
+    assert_eq!(lane.turn().messages, 0);
 }
 
 #[test]
@@ -480,15 +483,84 @@ fn a_turn_is_bounded_and_clients_take_turns_within_it() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
         assert!(wait(&lane));
-        assert!(lane.turn() <= 10);
+        assert!(lane.turn().messages <= 10);
         turns += 1;
         assert!(turns < 20, "the flood keeps the other client waiting");
     }
     let mut read = 1000;
     while wait(&lane) && read > 0 {
-        read -= lane.turn().min(read);
+        read -= lane.turn().messages.min(read);
     }
     assert_eq!(replies(&mut floods, 1000).len(), 1000);
+}
+
+#[test]
+fn a_turn_reports_whether_it_has_read_all() {
+    let limits = ServerLimits { turn_messages: 16, ..ServerLimits::default() };
+    let shelf = Arc::new(Shelf::default());
+    let (server, lane) = owned(shelf.clone(), limits);
+    let (mut one, mut other) = (peer::connect(&server.orb), peer::connect(&server.orb));
+    while lane.wait(Some(Duration::from_millis(50))) {
+        lane.turn();
+    }
+    assert!(lane.turn().is_all);
+    // More than its half of a turn, but fewer than a turn reads.
+    server.send(&mut one, (1..=11).map(|at| 2 * at));
+    server.send(&mut other, [2]);
+    let mut read = 0;
+    while read < 12 {
+        let turn = lane.turn();
+        let arrived = shelf.take(0);
+        read += arrived.len();
+        arrived.into_iter().for_each(OrderedRequest::run);
+        assert!(read == 12 || !turn.is_all, "{read} of 12 were read");
+    }
+    assert_eq!((replies(&mut one, 11).len(), replies(&mut other, 1).len()), (11, 1));
+}
+
+/// A shelf with places for calls of operations.
+struct WithCalls(Arc<Shelf>);
+
+impl Order for WithCalls {
+    fn arrived(&self, binding: u32, request: OrderedRequest) {
+        self.0.arrived(binding, request);
+    }
+
+    fn call_places(&self) -> usize {
+        1
+    }
+}
+
+#[test]
+fn calls_of_operations_have_places_that_no_other_request_takes() {
+    let shelf = Arc::new(Shelf::default());
+    let server = serve(WithCalls(shelf.clone()), 4, LaneOptions::default(), ServerLimits::default());
+    let mut floods = [(); 2].map(|()| peer::connect(&server.orb));
+    floods.iter_mut().for_each(|flood| server.send(flood, (1..=40).map(|at| 2 * at)));
+    let held = shelf.take(4);
+    let key = server.key();
+    let call = OperationCall { system: 1, source: 2, number: 3, period: 4 };
+    let mut to = Encoder::new(ByteOrder::Big);
+    let contexts = [ServiceContext { tag: CONTEXT_HYOSHI_CALL, data: &call.octets() }];
+    let target = Target::Key(&key);
+    let header = RequestHeader { id: 2, response: Response::Target, target, operation: "nothing", contexts: &contexts };
+    header.begin(&mut to).unwrap().end(&mut to).unwrap();
+    let mut calls = peer::connect(&server.orb);
+    calls.write_all(to.bytes()).unwrap();
+    let mut arrived = shelf.take(1);
+    assert_eq!(arrived[0].operation_call(), Some(call));
+    arrived.pop().unwrap().run();
+    assert_eq!(replies(&mut calls, 1), [2]);
+    assert_eq!(shelf.len(), 0, "no place of the call went to the flood");
+    held.into_iter().for_each(OrderedRequest::run);
+    let mut ran = 4;
+    while ran < 80 {
+        let held = shelf.take(1);
+        assert!(held.len() <= 4);
+        ran += held.len();
+        held.into_iter().for_each(OrderedRequest::run);
+    }
+    floods.iter_mut().for_each(|flood| assert_eq!(replies(flood, 40).len(), 40));
 }
 
 #[test]
@@ -535,7 +607,7 @@ fn a_request_of_fixed_size_in_an_order_allocates_nothing() {
     let mut call = || {
         server.send(&mut stream, [2]);
         while !wait(&lane) {}
-        let counted = allocation_counter::measure(|| while lane.turn() == 0 {});
+        let counted = allocation_counter::measure(|| while lane.turn().messages == 0 {});
         assert_eq!(replies(&mut stream, 1), [2]);
         counted.count_total
     };

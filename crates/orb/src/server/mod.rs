@@ -57,7 +57,7 @@ pub(crate) use buffer::Buffer;
 pub use buffer::RequestBuffer;
 pub(crate) use connection::Connection;
 pub use order::{Order, OrderedRequest, RequestClient};
-pub use owned::OwnedLane;
+pub use owned::{LaneTurn, OwnedLane};
 
 /// How often threads that linger are kicked when the lane ends.
 const AGAIN: Span = Span::from_millis(10);

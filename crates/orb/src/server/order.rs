@@ -38,11 +38,21 @@ pub trait Order: Send + Sync {
     /// ([`Adapter::activate_ordered`](crate::Adapter::activate_ordered)). Called by the reading thread, which reads no
     /// other request meanwhile: this must not wait.
     fn arrived(&self, binding: u32, request: OrderedRequest);
+
+    /// Places beyond those of [`OrbBuilder::order`](crate::OrbBuilder::order) for requests that carry a call of an
+    /// operation of a file ([`OrderedRequest::operation_call`]). Other requests never take them. Default 0.
+    fn call_places(&self) -> usize {
+        0
+    }
 }
 
 impl<T: Order + ?Sized> Order for Arc<T> {
     fn arrived(&self, binding: u32, request: OrderedRequest) {
         (**self).arrived(binding, request);
+    }
+
+    fn call_places(&self) -> usize {
+        (**self).call_places()
     }
 }
 
@@ -111,6 +121,8 @@ pub(super) struct Ordered {
 struct RequestSlots {
     #[expect(clippy::vec_box, reason = "a request has its place as long as it is held, and is moved about")]
     free: Vec<Box<RequestSlot>>,
+    /// The last free ones are for calls of operations of a file.
+    for_calls: usize,
     /// Octets of messages in the others.
     octets: usize,
     /// Connections that wait for one, the longest first.
@@ -131,8 +143,9 @@ pub(super) enum Handed {
 impl Ordered {
     pub(super) fn new(order: Arc<dyn Order>, places: usize) -> Self {
         let place = || Box::new(RequestSlot { message: None, to: Encoder::new(ByteOrder::NATIVE) });
-        let free = (0..places.max(1)).map(|_| place()).collect();
-        let places = RequestSlots { free, octets: 0, waiting: VecDeque::new() };
+        let for_calls = order.call_places();
+        let free = (0..places.max(1).saturating_add(for_calls)).map(|_| place()).collect();
+        let places = RequestSlots { free, for_calls, octets: 0, waiting: VecDeque::new() };
         Ordered { order, places: PiMutex::new(places), taken: AtomicUsize::new(0) }
     }
 
@@ -146,7 +159,12 @@ impl RequestSlots {
     /// Whether there is one for this connection.
     fn has_room(&self, lane: &Lane, connection: &Connection) -> bool {
         let few = connection.ordered.load(Ordering::Relaxed) < lane.in_flight;
-        few && !self.free.is_empty() && self.octets < lane.most_unfinished
+        few && self.free.len() > self.for_calls && self.octets < lane.most_unfinished
+    }
+
+    /// Whether there is one of those for calls. Their octets do not count against the lane's.
+    fn has_room_for(&self, request: &giop::Request<'_>) -> bool {
+        self.for_calls > 0 && !self.free.is_empty() && request.contexts.get(CONTEXT_HYOSHI_CALL).is_some()
     }
 
     /// The one that has waited longest, of those for which there is one.
@@ -179,7 +197,7 @@ impl Lane {
         }
         let octets = received.octets().len();
         let mut places = ordered.places.lock();
-        if !places.has_room(self, connection) {
+        if !places.has_room(self, connection) && !places.has_room_for(request) {
             return Handed::Full;
         }
         let Some(mut place) = places.free.pop() else { return Handed::Full };
@@ -210,7 +228,10 @@ impl Lane {
     /// Reads those again that waited, as far as there are places.
     pub(super) fn admit_waiting(&self) {
         let Some(ordered) = &self.ordered else { return };
-        let room = ordered.places.lock().free.len();
+        let room = {
+            let places = ordered.places.lock();
+            places.free.len().saturating_sub(places.for_calls)
+        };
         for _ in 0..room {
             let next = ordered.places.lock().next(self);
             let Some(connection) = next else { break };

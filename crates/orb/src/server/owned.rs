@@ -22,6 +22,15 @@ pub struct OwnedLane {
     lane: Arc<Lane>,
 }
 
+/// What [`OwnedLane::turn`] has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneTurn {
+    /// The number of messages.
+    pub messages: usize,
+    /// Whether no message is left that had arrived before the turn. False also if connections wait for a place.
+    pub is_all: bool,
+}
+
 impl OwnedLane {
     /// Of a lane whose owner serves it.
     pub(crate) fn of(lane: &Arc<Lane>) -> Option<OwnedLane> {
@@ -31,22 +40,24 @@ impl OwnedLane {
     /// Accepts connections and reads arrived requests, without waiting. Passes requests that are bound to the order to
     /// it; other requests run on the calling thread. Connections take turns. One call reads at most
     /// [`ServerLimits::turn_messages`](crate::ServerLimits::turn_messages), and about
-    /// [`turn_octets`](crate::ServerLimits::turn_octets): the descriptor stays readable if there are more. Returns the
-    /// number of messages read. Does nothing while another thread is within a turn, or if called within one.
-    pub fn turn(&self) -> usize {
+    /// [`turn_octets`](crate::ServerLimits::turn_octets): the descriptor stays readable if there are more. Does nothing
+    /// while another thread is within a turn, or if called within one.
+    pub fn turn(&self) -> LaneTurn {
         let lane = &self.lane;
-        let Some(worker) = &lane.worker else { return 0 };
+        let Some(worker) = &lane.worker else { return LaneTurn::default() };
         let orb = lane.orb.upgrade().filter(|_| !lane.stopping());
         let Some(orb) = orb else {
             // What is reported once more is not reported again.
             while let Ok(Some(_)) = lane.poller.wait_with_hangup(Some(Duration::ZERO)) {}
-            return 0;
+            return LaneTurn::default();
         };
-        let Some(mut worker) = worker.try_lock() else { return 0 };
+        let Some(mut worker) = worker.try_lock() else { return LaneTurn::default() };
         crate::shared::use_orb(&orb);
         lane.turning.store(hyoshi_os::own_thread(), Ordering::Relaxed);
         let alive = Alive::begin(lane);
-        let (mut left, mut read) = (lane.turn, 0);
+        let (mut left, mut turn) = (lane.turn, LaneTurn::default());
+        // Of sources that used up their share.
+        let mut is_rest = false;
         let mut found = [(Ready::Poked, false); AT_ONCE];
         while !left.is_spent() && !lane.stopping() {
             let most = AT_ONCE.min(left.messages);
@@ -57,26 +68,25 @@ impl OwnedLane {
                 worker.left = ReadBudget { messages: share, ..left };
                 lane.take_up(&orb, *ready, &mut worker);
                 let brought = share - worker.left.messages;
-                read += brought;
+                turn.messages += brought;
+                is_rest |= worker.left.is_spent();
                 // Reads without a whole message count, too: a turn must end.
                 left = ReadBudget { messages: left.messages - brought.max(1), octets: worker.left.octets, ..left };
             }
-            // A new connection may have brought requests.
-            let accepted = |(ready, _): &(Ready, bool)| matches!(ready, Ready::Source(source) if *source < FIRST);
-            if count < most && !found[..count].iter().any(accepted) {
+            // A new connection may have brought requests, and one poke is reported for several connections.
+            let is_first = |(ready, _): &(Ready, bool)| !matches!(ready, Ready::Source(source) if *source >= FIRST);
+            if count < most && !found[..count].iter().any(is_first) {
+                if is_rest {
+                    is_rest = false;
+                    continue;
+                }
+                turn.is_all = !lane.has_waiting();
                 break;
             }
         }
         lane.turning.store(0, Ordering::Relaxed);
         drop(alive);
-        read
-    }
-}
-
-impl OwnedLane {
-    /// The most messages that a [`turn`](Self::turn) reads. If it reads fewer, none that had arrived before is left.
-    pub fn turn_messages(&self) -> usize {
-        self.lane.turn.messages
+        turn
     }
 
     /// Waits until [`turn`](Self::turn) has work. False if the time ends first.
