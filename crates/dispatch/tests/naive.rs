@@ -77,8 +77,9 @@ impl Naive {
     }
 
     fn urgency(&self, operation: OperationId, critical: bool, own: Option<(Span, u32)>) -> Urgency {
-        let (deadline, importance) =
-            own.unwrap_or((self.deadline(operation), self.system.operation(operation).importance));
+        let declared = self.deadline(operation);
+        let own = own.map(|(deadline, importance)| (deadline.max(declared), importance));
+        let (deadline, importance) = own.unwrap_or((declared, self.system.operation(operation).importance));
         let (period, wcet) = (self.periods[&operation], self.system.setting(0, operation).wcet);
         let traits = Traits { operation, critical, period, deadline, wcet, importance };
         Strategies::built_in().find(&self.plan.strategy).expect("it made the plan").urgency(&traits)

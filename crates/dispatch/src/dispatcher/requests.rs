@@ -71,7 +71,9 @@ impl<P: Probe> Dispatcher<P> {
             wcet: operation.wcet,
             importance: operation.importance,
         };
-        let asked = Traits { deadline: job.deadline.since(job.release), importance: job.importance, ..declared };
+        // A request that arrives late has less time left. It is not more urgent than the file says for that.
+        let deadline = job.deadline.since(job.release).max(declared.deadline);
+        let asked = Traits { deadline, importance: job.importance, ..declared };
         let (declared, asked) = (ranking.urgency(&declared), ranking.urgency(&asked));
         // A request sets its rank, but not its class.
         ranking.place(if asked.class == declared.class { &asked } else { &declared })
