@@ -20,6 +20,40 @@ fn ms(millis: u64) -> Span {
     Span::from_millis(millis)
 }
 
+#[test]
+fn a_deadline_is_divided_in_proportion_where_the_file_says_so() {
+    let divided = TWO.replace(
+        r#"calls    = { method = "locate", after = "1ms" }"#,
+        r#"calls    = { method = "locate", after = "1ms", divide = true }"#,
+    );
+    assert_ne!(divided, TWO);
+    let (whole, system) = (system(TWO), system(&divided));
+    let before = setting(&whole, 0, "plan");
+    let [first, method, rest] = ["plan:call", "locate@plan", "plan"].map(|name| setting(&system, 0, name));
+    let to_host = ms(2);
+    let all = [first.wcet, to_host, method.wcet, to_host, rest.wcet].into_iter().fold(Span::ZERO, |sum, one| sum + one);
+    let share = |parts: Span| {
+        Span::from_nanos(
+            (u128::from(before.deadline.span().as_nanos()) * u128::from(parts.as_nanos()) / u128::from(all.as_nanos()))
+                as u64,
+        )
+    };
+    assert_eq!(first.deadline, Deadline::Own(share(first.wcet)));
+    assert_eq!(method.deadline, Deadline::Origin(share(first.wcet + to_host + method.wcet)));
+    assert_eq!(rest.deadline, before.deadline, "the whole is due when it was");
+    // By the file.
+    let by_file = divided.replace("called = true", "called = true\n    deadline = \"9ms\"");
+    let system = self::system(&by_file);
+    assert_eq!(setting(&system, 0, "locate@plan").deadline.span(), ms(9));
+    assert_eq!(setting(&system, 0, "plan:call").deadline, first.deadline);
+    let again = self::system(&write(&system_of(&divided)));
+    assert_eq!(setting(&again, 0, "plan:call").deadline, first.deadline, "written and read again");
+}
+
+fn system_of(text: &str) -> System {
+    system(text)
+}
+
 const TWO: &str = r#"
     name = "two"
     [host.drone]

@@ -66,7 +66,8 @@ fn drawn(seed: u64) -> String {
     for caller in 0..4 {
         let (on, wcet) = (choose.of(&["p", "q"]), 1_000 + choose.below(2_000));
         text += &format!("[operation.c{caller}]\non = '{on}'\nwcet = '{wcet}us'\n");
-        if caller == 3 && choose.one_in(2) {
+        let is_periodic = caller < 3 || choose.one_in(2);
+        if !is_periodic {
             text += "after = { all = ['c0'] }\n";
         } else {
             text += &format!("every = '{}ms'\n", choose.of(&[20u64, 25, 40, 50, 100]));
@@ -81,7 +82,9 @@ fn drawn(seed: u64) -> String {
         if caller < 2 || choose.one_in(2) {
             let method = if caller < 2 { caller } else { choose.below(2) };
             let (after, oneway) = (100 + choose.below(800), choose.one_in(3));
-            text += &format!("calls = {{ method = 'm{method}', after = '{after}us', oneway = {oneway} }}\n");
+            let divide = is_periodic && !oneway && choose.one_in(2);
+            text += &format!("calls = {{ method = 'm{method}', after = '{after}us', oneway = {oneway}, ");
+            text += &format!("divide = {divide} }}\n");
         }
     }
     text

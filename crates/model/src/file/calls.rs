@@ -14,15 +14,16 @@
 //! segments are one schedulable entity).
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::declared::{After, CallPhase, DeclaredOperation, DeclaredStagger, Drawn, Written};
 use super::expand::Operations;
 use super::limits;
-use super::log::{AtPlace, Log};
+use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use crate::execution_time::ExecutionTime;
-use crate::ids::OperationId;
+use crate::ids::{OperationId, ProcessorId};
 use crate::system::Deadline;
 use crate::time::Span;
 
@@ -227,6 +228,50 @@ pub(super) fn declare<'a>(
     call_parts.iter().map(declare).collect()
 }
 
+/// Whether the deadline of a call's parts can be divided: they run one after the other.
+fn divides(log: &mut Log, declared: &[DeclaredOperation<'_>], place: Place, parts: RangeInclusive<usize>) -> bool {
+    let is_oneway = |one: &&DeclaredOperation<'_>| {
+        matches!(one.part, CallPhase::Before { .. }) && one.calls.is_some_and(|call| call.oneway)
+    };
+    let Some(oneway) = declared[parts].iter().find(is_oneway) else { return true };
+    log.error(place, "`divide` is for calls that wait for their replies")
+        .also(oneway.calls.map_or(place, |call| call.method.place), "this one does not")
+        .help("remove it, or set a `deadline` on the method");
+    false
+}
+
+/// Gives each part the share of the deadline that its worst case has, with that of everything before it and the longest
+/// delays between hosts (equal flexibility, Kao and Garcia-Molina 1997, computed once from the worst cases). Methods with a
+/// deadline of their own keep it.
+fn divide(
+    declared: &[DeclaredOperation<'_>],
+    by_file: &[bool],
+    parts: RangeInclusive<usize>,
+    delay: &dyn Fn(ProcessorId, ProcessorId) -> Span,
+    now: &mut [Arc<Written>],
+    at: impl Fn(usize) -> usize,
+) {
+    let (begin, end) = (*parts.start(), *parts.end());
+    let Some(whole) = now[at(end)].deadline else { return };
+    let mut ends = Vec::new();
+    let mut elapsed = 0u128;
+    for position in parts.clone() {
+        let Some(wcet) = now[at(position)].wcet else { return };
+        let way = if position == begin { Span::ZERO } else { delay(declared[position - 1].on, declared[position].on) };
+        elapsed += u128::from(way.as_nanos()) + u128::from(wcet.value.as_nanos());
+        ends.push(elapsed);
+    }
+    for (position, end) in parts.zip(ends) {
+        if position != begin && by_file[position] && declared[position].method.is_some() {
+            continue;
+        }
+        let share = u128::from(whole.value.span().as_nanos()) * end / elapsed;
+        let share = Span::from_nanos(share as u64);
+        let deadline = if position == begin { Deadline::Own(share) } else { Deadline::Origin(share) };
+        Arc::make_mut(&mut now[at(position)]).deadline = Some(whole.map(|_| deadline));
+    }
+}
+
 /// Lists of execution times that were cut at a call: operations may share long ones.
 #[derive(Default)]
 pub(super) struct Cuts {
@@ -237,8 +282,16 @@ pub(super) struct Cuts {
 impl Cuts {
     /// The settings of the parts, computed from the settings of the whole operations, which are stored under the last
     /// parts.
-    pub fn cut(&mut self, log: &mut Log, declared: &[DeclaredOperation<'_>], first: &[u32], now: &mut [Arc<Written>]) {
+    pub fn cut(
+        &mut self,
+        log: &mut Log,
+        declared: &[DeclaredOperation<'_>],
+        first: &[u32],
+        delay: &dyn Fn(ProcessorId, ProcessorId) -> Span,
+        now: &mut [Arc<Written>],
+    ) {
         let at = |position: usize| first[position] as usize;
+        let by_file: Vec<bool> = (0..declared.len()).map(|position| now[at(position)].deadline.is_some()).collect();
         // A method shares its caller's deadline: use the whole operations, before these are cut.
         let limit = |written: &Written| {
             let own = written.deadline.map(|deadline| deadline.map(|deadline| Deadline::Origin(deadline.span())));
@@ -262,6 +315,15 @@ impl Cuts {
                 first_part.deadline = whole.deadline;
             }
             (now[at(position)], now[at(rest)]) = (Arc::new(first_part), Arc::new(rest_part));
+        }
+        for (begin, one) in declared.iter().enumerate() {
+            let (CallPhase::Before { rest, .. }, Some(place)) = (one.part, one.calls.and_then(|call| call.divide))
+            else {
+                continue;
+            };
+            if one.periodic() && divides(log, declared, place, begin..=rest) {
+                divide(declared, &by_file, begin..=rest, delay, now, at);
+            }
         }
     }
 

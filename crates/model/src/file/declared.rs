@@ -80,6 +80,8 @@ pub(super) struct DeclaredCall<'a> {
     /// The caller's own work before it.
     pub after: AtPlace<Span>,
     pub oneway: bool,
+    /// The place of `divide = true`.
+    pub divide: Option<Place>,
 }
 
 /// The part of an operation that this is.

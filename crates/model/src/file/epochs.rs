@@ -18,7 +18,7 @@ use super::settings::SettingInputs;
 use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, shortened};
-use crate::ids::OperationId;
+use crate::ids::{OperationId, ProcessorId};
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
 
@@ -243,6 +243,7 @@ pub(super) fn accumulate(
     operations: &Operations<'_>,
     edges: usize,
     files: &mut TimesFiles<'_>,
+    delay: &dyn Fn(ProcessorId, ProcessorId) -> Span,
     duration: Option<Span>,
 ) -> Option<Vec<Option<Vec<Arc<Written>>>>> {
     let of_declaration: Vec<_> = operations.declared.iter().map(|one| Arc::new(one.written.clone())).collect();
@@ -274,7 +275,7 @@ pub(super) fn accumulate(
             return None;
         }
         let mut parts = now.clone();
-        cuts.cut(log, &operations.declared, operations.first(), &mut parts);
+        cuts.cut(log, &operations.declared, operations.first(), delay, &mut parts);
         all.push(Some(parts));
     }
     log.silence(false);

@@ -508,6 +508,12 @@ const CALLS: &[Key] = &[
     key("method", Kind::Name("operation"), Required, "The operation that is called: one with `called = true`."),
     key("after", Kind::Time, Required, "The caller's own work before the call, of every job; the rest follows."),
     key("oneway", Kind::Truth, Value("false"), "Continue without waiting for the method."),
+    key(
+        "divide",
+        Kind::Truth,
+        Value("false"),
+        "Divide the caller's deadline among the parts and the network, in proportion to their worst cases.",
+    ),
 ];
 
 const DEADLINE: &[Key] =

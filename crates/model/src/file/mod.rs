@@ -42,9 +42,10 @@ pub use programs::{LawResult, Laws};
 pub use schema::schema;
 
 use crate::checked::System;
-use crate::ids::OperationId;
+use crate::ids::{OperationId, ProcessorId};
 use crate::system;
 use crate::system::{Contents, Guard, IdleStates, Trigger};
+use crate::time::Span;
 use log::{Log, Place};
 use table::Table;
 use value::{InputValue, complain};
@@ -224,7 +225,14 @@ fn assemble(
     let environments = environment::accumulate(log, &top, &epochs, &hosts, &links, known.duration);
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
     programs::change(log, &epochs, &mut brokered.programs, &mut files);
-    let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, known.duration);
+    let delay = |from: ProcessorId, to: ProcessorId| {
+        let hosts = [from, to].map(|one| processors[one.index()].host);
+        let joins = |link: &&system::Link| {
+            hosts == [link.between.0, link.between.1] || hosts == [link.between.1, link.between.0]
+        };
+        links.iter().find(joins).map_or(Span::ZERO, |link| link.delay.1)
+    };
+    let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, &delay, known.duration);
     if log.has_errors() {
         return None;
     }

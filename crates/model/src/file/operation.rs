@@ -76,6 +76,11 @@ impl<'a> DeclaredOperation<'a> {
 
     /// Rejects keys that have no meaning for an operation of this kind: ignoring them would mislead.
     fn refuse_misplaced(&self, log: &mut Log, table: &Table<'a>) {
+        let is_first = table.get("after").is_none() && table.get("called").is_none();
+        if let (false, Some(place)) = (is_first, self.calls.and_then(|call| call.divide)) {
+            log.error(place, "`divide` is for periodic operations")
+                .help("remove it, or set it in the periodic operation from which the calls begin");
+        }
         let mut refuse = |key: &str, why: &str, help: &str| {
             if table.get(key).is_some() {
                 log.error(table.place_of(key), format!("`{key}` {why}")).help(help);
@@ -173,7 +178,8 @@ fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<DeclaredCall<'a>> 
     let (method, after) =
         (calls.read(log, "method", InputValue::text), calls.read(log, "after", InputValue::positive_time));
     let oneway = calls.read(log, "oneway", InputValue::truth).is_some_and(|oneway| oneway.value);
-    Some(DeclaredCall { method: method?, after: after?, oneway })
+    let divide = calls.read(log, "divide", InputValue::truth).filter(|divide| divide.value).map(|divide| divide.place);
+    Some(DeclaredCall { method: method?, after: after?, oneway, divide })
 }
 
 /// Whether calls or requests release the operation.
