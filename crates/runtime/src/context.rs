@@ -247,7 +247,7 @@ impl<'a> JobContext<'a> {
         self.current().release
     }
 
-    /// The absolute deadline.
+    /// The absolute deadline of the part that runs.
     pub fn deadline(&self) -> Instant {
         self.current().deadline
     }
@@ -257,9 +257,17 @@ impl<'a> JobContext<'a> {
         self.processor.common.now()
     }
 
-    /// Time until the deadline; zero after it.
+    /// Time until the deadline; zero after it. Before a call, until the deadline of the operation's end, also if the file
+    /// divides it.
     pub fn time_left(&self) -> Span {
-        self.deadline().since(self.now())
+        let CurrentJob { job, deadline, .. } = self.current();
+        let common = &self.processor.common;
+        let end = common.calls[job.operation.index()].as_ref().map_or(deadline, |parts| {
+            let region = self.processor.crew.lock().dispatcher.region();
+            let of = |id| common.system.setting(region, id).deadline.span();
+            deadline.saturating_add(of(parts.rest).saturating_sub(of(job.operation)))
+        });
+        end.since(self.now())
     }
 
     /// True if the body should return: the job exceeded its worst case and the file has `on_overrun = "stop"`, or the
