@@ -10,7 +10,7 @@ use hyoshi_orb::rt::{self, CallTiming, OperationCall, with_timing};
 use hyoshi_orb::{ByteOrder, Encoder, Orb, Reference, SystemException, SystemKind, minor};
 use hyoshi_runtime::{JobContext, Node, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Signal, TraceEvent};
 use hyoshi_wire::giop::{CONTEXT_HYOSHI_CALL, RequestHeader, Response, ServiceContext, Target};
 
 use crate::common::{folder, unused_address};
@@ -210,7 +210,8 @@ fn a_body_that_calls_an_object_runs_both_parts_of_its_operation_and_nested_calls
     let theirs = answers.clone();
     let steer: Body = Box::new(move |job, map| {
         let before = job.operation().to_owned();
-        let answer = map.locate(7).map(|found| found.y);
+        // A timing of its own does not move the origin of the method's job.
+        let answer = with_timing(CallTiming::default(), || map.locate(7)).map(|found| found.y);
         theirs.lock().unwrap().push((before, job.operation().to_owned(), answer.ok()));
     });
     let (ends, events, run) = run(Some(steer), None, true).until(|map| map.located.load(Ordering::Relaxed) >= 40);
@@ -223,6 +224,13 @@ fn a_body_that_calls_an_object_runs_both_parts_of_its_operation_and_nested_calls
     let ran = parts.map(|part| ran(&ends, part));
     assert!(ran.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] <= pair[1] + 2), "{ran:?}");
     assert!(ran[4] >= 35, "{ran:?}");
+    let period = |signal: &Signal| run.system.setting(0, signal.to).period.as_nanos();
+    let is_late = |signal: &&Signal| signal.origin.as_nanos() % period(signal) != 0;
+    let mut signals = events.iter().filter_map(|(_, _, event)| match event {
+        TraceEvent::Input(Input::Signal(signal)) => Some(signal),
+        _ => None,
+    });
+    assert_eq!(signals.find(is_late), None, "the origins are releases of `steer`");
     // No job waits with its token, or releases it: each ends with its call.
     assert!(!events.iter().any(|(_, _, event)| matches!(event, TraceEvent::Input(Input::Suspend { .. }))));
     run.replays(&events);

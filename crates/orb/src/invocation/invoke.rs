@@ -69,9 +69,14 @@ pub(crate) fn invoke(
     }
     current::let_others_read();
     // While it waits, the thread has no timing: its job has released the lane.
-    let timing = TimingContext::of_call(orb.kokyu_timing).map_err(|error| CallFailure::Encode(error).exception())?;
     let expected = request.response == Response::Target;
-    let part = if expected { rt::operation_call(object.ior(), request.operation) } else { None };
+    let (part, timing) = match expected.then(|| rt::operation_call(object.ior(), request.operation)).flatten() {
+        Some((part, timing)) => (Some(part), Some(timing)),
+        None => {
+            let timing = TimingContext::of_call(orb.kokyu_timing);
+            (None, timing.map_err(|error| CallFailure::Encode(error).exception())?)
+        }
+    };
     let call = CallInProgress { orb, timeouts, request, timing, part, until: timeouts.round_trip.map(after_now) };
     match request.response.expected() {
         true => waits::wait(|| call.follow(object, accept)),

@@ -66,7 +66,7 @@ pub fn machine_clock() -> u64 {
 }
 
 /// Calls within `run` on this thread carry this timing, and calls of the servants that they reach. With a node, calls of
-/// a job carry the job's timing without it.
+/// a job carry the job's timing without it, and calls of the file always.
 pub fn with_timing<R>(timing: CallTiming, run: impl FnOnce() -> R) -> R {
     let sent = monotonic().as_nanos();
     let deadline = timing.within.map_or(u64::MAX, |within| sent.saturating_add(within.as_nanos()));
@@ -90,13 +90,19 @@ pub fn timing() -> Option<RequestTiming> {
     if let ThreadTiming::Chosen(chosen) = own {
         return Some(RequestTiming { sent: monotonic().as_nanos(), ..chosen });
     }
-    if let Some(timing) = SOURCE.get().and_then(|source| source()) {
+    if let Some(timing) = of_job() {
         return Some(timing);
     }
     match own {
         ThreadTiming::Received(received) => Some(RequestTiming { sent: monotonic().as_nanos(), ..received }),
         _ => None,
     }
+}
+
+/// The timing of the thread's job ([`timing_source`]).
+#[inline]
+fn of_job() -> Option<RequestTiming> {
+    SOURCE.get().and_then(|source| source())
 }
 
 /// Each later call of this process carries what `source` returns on its thread, unless [`with_timing`] sets another.
@@ -111,10 +117,13 @@ pub fn call_source(source: fn(&Ior, &str) -> Option<OperationCall>) {
     let _ = CALLS.set(source);
 }
 
-/// The call of an operation of a file that a request carries.
+/// The call of an operation of a file that a request carries, and the timing of its job: an origin set by
+/// [`with_timing`] is not that of the chain.
 #[inline]
-pub(crate) fn operation_call(object: &Ior, operation: &str) -> Option<[u8; OperationCall::LEN]> {
-    CALLS.get().and_then(|source| source(object, operation)).map(|call| call.octets())
+pub(crate) fn operation_call(object: &Ior, operation: &str) -> Option<([u8; OperationCall::LEN], TimingContext)> {
+    let source = CALLS.get()?;
+    let timing = of_job()?;
+    source(object, operation).map(|call| (call.octets(), TimingContext::Own(timing.octets())))
 }
 
 /// The timing that a request carries, at the time when it is read. `None` without a known one.
