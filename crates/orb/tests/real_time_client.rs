@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,13 +13,17 @@ use hyoshi_orb::rt::{
     ClientPolicies, DirectMapping, Dscp, DscpTable, Priority, PriorityBands, PriorityModel, PriorityTransform,
     TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
 };
-use hyoshi_orb::{Adapter, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, minor};
+use hyoshi_orb::{
+    Adapter, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, TlsClient, TlsServer, Transport,
+    minor,
+};
 use hyoshi_wire::giop::{CONTEXT_RT_PRIORITY, ReplyStatus};
 use hyoshi_wire::ior::{
     Component, POLICY_PRIORITY_MODEL, PriorityModelPolicy, Profile, TAG_POLICIES, TAG_TAO_ENDPOINTS, TaoEndpoint,
 };
 use hyoshi_wire::tagged::{Tagged, tagged_list};
 
+use crate::authority::Authority;
 use crate::peer;
 use crate::privileges::missing;
 use crate::tracking::*;
@@ -200,6 +204,8 @@ struct Probe {
     ran: Mutex<Vec<(String, Option<i16>)>>,
     /// Called within `nothing`.
     calls: Option<TrackerStub>,
+    /// Whether the last request arrived over a Unix socket.
+    over_unix: AtomicBool,
 }
 
 impl Probe {
@@ -227,6 +233,7 @@ impl Tracker for Probe {
     fn nothing(&self) -> Result<(), SystemException> {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         self.ran.lock().unwrap().push((thread, current::priority().map(Priority::number)));
+        self.over_unix.store(hyoshi_orb::current::peer().is_some(), Ordering::Relaxed);
         self.calls.as_ref().map_or(Ok(()), |other| other.nothing())
     }
     fn swap(&self, _: &mut Position) -> Result<(i32, String), SystemException> {
@@ -485,4 +492,60 @@ fn packets_have_the_class_of_their_requests_priority_or_of_the_lane_that_replies
         // A file that could not be deleted does not fail the test.
         let _ = std::fs::remove_file(&file);
     }
+}
+
+#[test]
+fn a_reference_is_used_over_the_first_protocol_of_the_policy_that_it_offers() {
+    use Transport::{Tcp, Tls, Unix};
+    let authority = Authority::new("plant");
+    let probe = Arc::new(Probe::default());
+    let model = PriorityModel::ClientPropagated { default: priority(20) };
+    let path = |name: &str| std::env::temp_dir().join(format!("hyoshi-protocols-{}-{name}", std::process::id()));
+    let serve = |name: &str, endpoint: &str| {
+        let tls = TlsServer::new(authority.papers(&["127.0.0.1"]).identity()).unwrap();
+        let orb = served(Orb::builder().tls_server(tls).listen(endpoint).unwrap());
+        let unix = format!("unix:{}", path(name).display());
+        let lane = |number, listen: &[&str]| {
+            let listen = listen.iter().map(|endpoint| endpoint.to_string()).collect();
+            ThreadpoolLane { priority: priority(number), static_threads: 1, listen, ..Default::default() }
+        };
+        let lanes = [lane(5, &[endpoint]), lane(20, &[endpoint, &unix])];
+        let pool = orb.rt().create_threadpool_with_lanes(&lanes, &ThreadpoolOptions::default()).unwrap();
+        let adapter = orb.adapter(name).priority_model(model).threadpool(pool).build().unwrap();
+        let stub = adapter.activate::<dyn Tracker>(probe.clone()).unwrap();
+        orb.ready();
+        (orb, stub)
+    };
+    let [plain, secure] = [serve("plain", "iiop://127.0.0.1:0"), serve("secure", "ssliop://127.0.0.1:0")];
+    let client = || Orb::builder().priority_mapping(DirectMapping::default());
+    let speaks_tls = client().tls_client(TlsClient::new(&authority.roots())).unwrap().build().unwrap();
+    let client = client().build().unwrap();
+    let over = |stub: &TrackerStub, protocols: &[Transport]| {
+        let policies = ClientPolicies { protocols: protocols.to_vec(), ..Default::default() };
+        let stub = stub.client_policies(&policies);
+        at(Some(5), || stub.validate_connection().and_then(|()| stub.nothing()).map_err(|e| (e.kind, e.minor)))
+            .map(|()| probe.over_unix.load(Ordering::Relaxed))
+    };
+    let none = Err((SystemKind::InvPolicy, minor::RT_NO_PROTOCOL));
+    let tcp = remote(&client, &plain.1);
+    assert_eq!(over(&tcp, &[]), Ok(false), "its lane");
+    assert_eq!(over(&tcp, &[Unix, Tcp]), Ok(true), "the protocol counts before the lane");
+    assert_eq!([&[Tcp, Unix][..], &[Tcp], &[Tls, Tcp]].map(|all| over(&tcp, all)), [Ok(false); 3]);
+    assert_eq!(over(&tcp, &[Tls]), none);
+    let tls = remote(&speaks_tls, &secure.1);
+    assert_eq!([&[][..], &[Unix, Tls], &[Tcp, Unix]].map(|all| over(&tls, all)), [Ok(true); 3]);
+    assert_eq!([&[Tls, Unix][..], &[Tls]].map(|all| over(&tls, all)), [Ok(false); 2]);
+    assert_eq!(over(&tls, &[Tcp]), none);
+    // Without settings for TLS, the next protocol is used.
+    assert_eq!(over(&remote(&client, &secure.1), &[Tls, Unix]), Ok(true));
+    // The policy of an ORB applies to references without a model, too; and it does not weaken TLS.
+    let policies = ClientPolicies { protocols: vec![Tcp], ..Default::default() };
+    let builder = Orb::builder().tls_client(TlsClient::new(&authority.roots())).unwrap();
+    let only_tcp = builder.client_policies(policies).build().unwrap();
+    let adapter = secure.0.adapter("no model").build().unwrap();
+    let both = adapter.activate::<dyn Tracker>(probe.clone()).unwrap();
+    let refused = minor_of(remote(&only_tcp, &both).nothing());
+    assert_eq!(refused, (SystemKind::InvPolicy, minor::RT_NO_PROTOCOL));
+    remote(&client, &both).nothing().unwrap();
+    remote(&only_tcp, &plain.1).nothing().unwrap();
 }

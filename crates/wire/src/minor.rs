@@ -108,6 +108,7 @@ codes! {
     HYOSHI + 0x70 RT_NO_LANE "No lane of the object has the request's priority, or is in its priority band (INV_POLICY)."
     HYOSHI + 0x71 RT_NO_BAND "The request's priority is in none of the priority bands (INV_POLICY)."
     HYOSHI + 0x72 RT_TWO_BANDS "Both the client and the object's server set priority bands (INV_POLICY)."
+    HYOSHI + 0x73 RT_NO_PROTOCOL "The object has no usable endpoint of the client's protocols (INV_POLICY)."
 }
 
 #[cfg(test)]

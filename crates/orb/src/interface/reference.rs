@@ -90,8 +90,8 @@ impl<T: Interface + ?Sized> Reference<T> {
     ///
     /// # Errors
     ///
-    /// `INV_POLICY` if the policies of the reference and the client contradict each other, or no lane has the priority;
-    /// otherwise the reason why there is no connection.
+    /// `INV_POLICY` if the policies of the reference and the client contradict each other, or no endpoint has the
+    /// priority and protocol; otherwise the reason why there is no connection.
     pub fn validate_connection(&self) -> Result<(), SystemException> {
         if self.collocated().is_some() {
             return Ok(());

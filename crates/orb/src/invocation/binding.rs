@@ -115,7 +115,10 @@ impl ReferencePolicies {
         let (priority, declared) = match self.model {
             Some(PriorityModel::ClientPropagated { default }) => (own.unwrap_or(default), false),
             Some(PriorityModel::ServerDeclared { priority }) => (priority, true),
-            None => return Ok(PriorityBinding { routes: routes(orb, ior, &settings, None), propagated: None }),
+            None => {
+                let routes = routes(orb, ior, &settings, None, &policies.protocols)?;
+                return Ok(PriorityBinding { routes, propagated: None });
+            }
         };
         let bands = match (&policies.bands, &self.bands) {
             (Some(_), Some(_)) => return Err(conflict(minor::RT_TWO_BANDS)),
@@ -138,7 +141,7 @@ impl ReferencePolicies {
             false if self.lanes.len() < self.endpoints => Some(&within),
             false => return Err(conflict(minor::RT_NO_LANE)),
         };
-        let routes = routes(orb, ior, &settings, wanted);
+        let routes = routes(orb, ior, &settings, wanted, &policies.protocols)?;
         Ok(PriorityBinding { routes, propagated: (!declared).then_some(priority) })
     }
 }

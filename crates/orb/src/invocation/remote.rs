@@ -10,8 +10,6 @@ use hyoshi_wire::{SystemException, SystemKind};
 
 use super::binding::{BoundRoutes, KEPT, KeptBinding, PriorityBinding, ReferencePolicies};
 use super::invoke::{CallerPriority, Invocation};
-use super::route::routes;
-use crate::client::ConnectionSettings;
 use crate::minor;
 use crate::rt::{self, ClientPolicies};
 use crate::shared::Shared;
@@ -44,9 +42,9 @@ impl Ways {
     fn of(orb: &Shared, ior: &Ior) -> Ways {
         let policies = ReferencePolicies::of(ior);
         let plain = policies.model.is_none() && *orb.rt.client == ClientPolicies::default();
-        let only =
-            || PriorityBinding { routes: routes(orb, ior, &ConnectionSettings::default(), None), propagated: None };
-        Ways { only: plain.then(only), policies }
+        // Without policies there is nothing that could conflict.
+        let only = || policies.bind(orb, ior, &orb.rt.client, None, || 0).ok();
+        Ways { only: plain.then(only).flatten(), policies }
     }
 }
 

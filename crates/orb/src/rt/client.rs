@@ -4,6 +4,7 @@ use hyoshi_os::TcpProperties;
 use hyoshi_wire::{SystemException, SystemKind};
 
 use super::{Priority, PriorityBands, RtSettings, current};
+use crate::transport::Transport;
 
 /// The connections of a client's requests: of an ORB
 /// ([`OrbBuilder::client_policies`](crate::OrbBuilder::client_policies)) or a reference
@@ -15,6 +16,11 @@ pub struct ClientPolicies {
     pub bands: Option<PriorityBands>,
     /// Connections that other references do not use (`PrivateConnectionPolicy`).
     pub private_connection: bool,
+    /// The protocols of its requests, the preferred one first (`ClientProtocolPolicy`): if the reference has several
+    /// endpoints, those of the first protocol are tried first. Other protocols are not used. Empty: all, Unix sockets
+    /// first. A reference that offers TLS is never used over plain TCP by an ORB with
+    /// [`tls_client`](crate::OrbBuilder::tls_client).
+    pub protocols: Vec<Transport>,
     /// Properties of connections over TCP, also with TLS (`ClientProtocolPolicy`).
     pub tcp: TcpProperties,
 }
