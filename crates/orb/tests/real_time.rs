@@ -6,11 +6,12 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hyoshi_orb::rt::{
     AboveCeiling, ClientScheduler, DirectMapping, NativeMapping, Priority, PriorityBands, PriorityCeilings,
-    PriorityModel, PriorityTransform, RequestBuffer, RtPolicyError, ScheduleError, ServerScheduler, ThreadpoolError,
-    ThreadpoolLane, ThreadpoolOptions, current,
+    PriorityModel, PriorityTransform, RequestBuffer, RtPolicyError, ScheduleError, ServerScheduler, TcpProperties,
+    ThreadpoolError, ThreadpoolLane, ThreadpoolOptions, current,
 };
 use hyoshi_orb::{
     AdapterBuilder, AdapterError, ClientInterceptor, Ior, IorEndpoint, Orb, OrbBuilder, Outgoing, Replied,
@@ -849,4 +850,37 @@ fn schedulers_use_the_names_of_their_tables() {
         Ran::here()
     };
     assert!(std::thread::spawn(on_a_thread).join().unwrap().at(45, 45));
+}
+
+/// How many octets the kernels of both sides accept for a server that does not read.
+fn fits(to: &IorEndpoint) -> usize {
+    let IorEndpoint::Tcp { port, .. } = to else { panic!("{to:?}") };
+    let to = hyoshi_os::SocketAddress::Tcp(([127, 0, 0, 1], *port).into());
+    let own = TcpProperties { send_buffer: Some(4096), ..TcpProperties::default() };
+    let stream = hyoshi_os::SocketStream::connect_with(&to, Duration::from_secs(20), None, &own).unwrap();
+    let mut all = 0;
+    while stream.ready(true, Some(Duration::from_millis(500))).unwrap() {
+        all += stream.write(&[0; 1024], hyoshi_os::May::Never).unwrap_or(0);
+    }
+    all
+}
+
+#[test]
+fn accepted_connections_of_all_lanes_have_the_properties_of_the_server() {
+    let fit = |properties| {
+        let orb = direct().server_tcp(properties).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+        let pool = orb.rt().create_threadpool_with_lanes(&[lane(5, 1)], &DEFAULT()).unwrap();
+        let adapter = orb.adapter("a").priority_model(PriorityModel::ServerDeclared { priority: priority(5) });
+        let (adapter, probed) = served(adapter.threadpool(pool));
+        let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
+        let of_lane = tracker.ior().iiop().next().unwrap().unwrap().endpoints();
+        // Before the ORB is ready, nothing is read.
+        let fit = [fits(&orb.endpoints()[0]), fits(&of_lane[0])];
+        orb.ready();
+        remote(&Orb::client().unwrap(), &tracker).nothing().unwrap();
+        fit
+    };
+    let default = fit(TcpProperties::default());
+    let small = fit(TcpProperties { receive_buffer: Some(4096), dont_route: true, ..TcpProperties::default() });
+    assert!(small.iter().zip(default).all(|(small, default)| small * 2 < default), "{small:?}, {default:?}");
 }

@@ -382,7 +382,7 @@ fn connections_are_shared_only_by_requests_with_the_same_settings() {
     let banded = [&first, &second].map(|stub| stub.client_policies(&banded));
     let all = [(0, 1), (1, 9), (0, 10), (1, 20)].map(|(at, own)| call(&banded[at], Some(own)));
     assert_eq!(all, [4, 4, 5, 5]);
-    let tcp = TcpProperties { receive_buffer: Some(20_000), ..Default::default() };
+    let tcp = TcpProperties { receive_buffer: Some(20_000), dont_route: true, ..Default::default() };
     let tcp = first.client_policies(&ClientPolicies { tcp, ..Default::default() });
     assert_eq!((call(&tcp, None), call(&tcp, Some(7)), call(&first, None)), (6, 6, 6));
     let policies = ClientPolicies { private_connection: true, ..Default::default() };
