@@ -9,13 +9,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hyoshi_model::Span;
 use hyoshi_orb::rt::{
-    ClientPolicies, DirectMapping, Dscp, DscpTable, Priority, PriorityBands, PriorityModel, PriorityTransform,
-    TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
+    ClientPolicies, DirectMapping, Dscp, DscpTable, OnewayOverflow, Priority, PriorityBands, PriorityModel,
+    PriorityTransform, TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
 };
 use hyoshi_orb::{
-    Adapter, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, TlsClient, TlsServer, Transport,
-    minor,
+    Adapter, ClientLimits, Completed, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, TlsClient,
+    TlsServer, Transport, minor,
 };
 use hyoshi_wire::giop::{CONTEXT_RT_PRIORITY, ReplyStatus};
 use hyoshi_wire::ior::{
@@ -548,4 +549,59 @@ fn a_reference_is_used_over_the_first_protocol_of_the_policy_that_it_offers() {
     assert_eq!(refused, (SystemKind::InvPolicy, minor::RT_NO_PROTOCOL));
     remote(&client, &both).nothing().unwrap();
     remote(&only_tcp, &plain.1).nothing().unwrap();
+}
+
+/// The number in the last octets of a message.
+fn number(message: &[u8]) -> u32 {
+    u32::from_ne_bytes(message[message.len() - 4..].try_into().unwrap())
+}
+
+#[test]
+fn oneways_to_a_server_that_does_not_read_are_dropped_or_refused_and_those_sent_arrive_whole() {
+    const CALLS: u32 = 300;
+    for overflow in [OnewayOverflow::Drop, OnewayOverflow::Transient] {
+        for scope in [SyncScope::Transport, SyncScope::None] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            // Until it accepts the connection, the server reads nothing; and the client must not lose patience.
+            let patient = Span::from_secs(600);
+            let limits = ClientLimits { backlog: 100_000, stalled: patient, idle: patient, ..Default::default() };
+            let tcp = TcpProperties { send_buffer: Some(20_000), ..Default::default() };
+            let policies = ClientPolicies { tcp, oneway_overflow: overflow, ..Default::default() };
+            let client = Orb::builder().client_limits(limits).client_policies(policies).build().unwrap();
+            let tracker = client.stub::<dyn Tracker>(peer::reference(&listener, "IDL:Tracking/Tracker:1.0"));
+            let tracker = tracker.oneways(scope);
+            tracker.validate_connection().unwrap();
+            let send = |call: u32| tracker.hint("x", &call.to_ne_bytes().repeat(2_500));
+            let mut refused = Vec::new();
+            for call in 0..CALLS {
+                if let Err(exception) = send(call) {
+                    let SystemException { kind, minor, completed, .. } = exception;
+                    assert_eq!((kind, minor, completed), (SystemKind::Transient, minor::BACKLOG, Completed::No));
+                    refused.push(call);
+                }
+            }
+            let dropped = client.rt().dropped_oneways().load(Ordering::Relaxed) as usize;
+            match overflow {
+                OnewayOverflow::Drop => assert!(refused.is_empty() && dropped > 0),
+                _ => assert!(!refused.is_empty() && dropped == 0),
+            }
+            let arrives = CALLS as usize - dropped - refused.len();
+            assert!(arrives > 10, "what memory has room for: {arrives}");
+            // The connections of validation: for two-way calls, and for oneways.
+            let mut streams = [(); 2].map(|()| listener.accept().unwrap().0);
+            let stream = streams.iter_mut().find(|stream| {
+                stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+                stream.peek(&mut [0]).is_ok()
+            });
+            let stream = stream.expect("requests arrive");
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let arrived: Vec<_> = (0..arrives).map(|_| number(&peer::message(stream).expect("a request"))).collect();
+            assert!(arrived.is_sorted_by(|one, next| one < next), "{arrived:?}");
+            assert!(arrived.iter().all(|call| !refused.contains(call)));
+            // There is room again.
+            send(CALLS).unwrap();
+            assert_eq!(number(&peer::message(stream).unwrap()), CALLS);
+            assert_eq!(client.rt().dropped_oneways().load(Ordering::Relaxed) as usize, dropped);
+        }
+    }
 }

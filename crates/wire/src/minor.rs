@@ -66,6 +66,8 @@ codes! {
     HYOSHI + 0x23 NO_MEMORY_LIMIT "A message over the size limit (IMP_LIMIT)."
     HYOSHI + 0x24 NO_WAY_BACK "The object's ORB does not listen, and the connection that it opened is closed (TRANSIENT)."
     HYOSHI + 0x25 SEND_TIMEOUT "The server did not read the whole request in time (TIMEOUT, not done)."
+    HYOSHI + 0x26 BACKLOG "Unsent requests fill the connection's backlog, and the client's policy forbids waiting \
+        (TRANSIENT)."
     HYOSHI + 0x28 NOT_MADE "An activator did not create or end the object in time (TRANSIENT)."
     HYOSHI + 0x29 OWN_OBJECT "An activator calls the object that it is creating or ending (BAD_INV_ORDER)."
     HYOSHI + 0x30 NAMING_LIMIT "The naming service has reached its limit, or the name or reference is too long \

@@ -188,6 +188,12 @@ impl RtOrb {
         self.orb.shared().rt.exceeded.clone()
     }
 
+    /// The number of oneways that this ORB's callers did not send for lack of room
+    /// ([`OnewayOverflow::Drop`](crate::rt::OnewayOverflow::Drop)). It rises.
+    pub fn dropped_oneways(&self) -> Arc<AtomicU64> {
+        self.orb.shared().rt.dropped.clone()
+    }
+
     /// The native priority of a CORBA priority (`RTCORBA::PriorityMapping::to_native`).
     ///
     /// # Errors

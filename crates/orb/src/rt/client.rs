@@ -6,7 +6,7 @@ use hyoshi_wire::{SystemException, SystemKind};
 use super::{Priority, PriorityBands, RtSettings, current};
 use crate::transport::Transport;
 
-/// The connections of a client's requests: of an ORB
+/// The connections of a client's requests, and how it waits for them: of an ORB
 /// ([`OrbBuilder::client_policies`](crate::OrbBuilder::client_policies)) or a reference
 /// ([`Reference::client_policies`](crate::Reference::client_policies)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,25 @@ pub struct ClientPolicies {
     pub protocols: Vec<Transport>,
     /// Properties of connections over TCP, also with TLS (`ClientProtocolPolicy`).
     pub tcp: TcpProperties,
+    /// What a call of a oneway does without room for its request.
+    pub oneway_overflow: OnewayOverflow,
+}
+
+/// What a call of a oneway does if the server does not read, and unsent requests fill the socket. It applies to the
+/// scopes [`None`](crate::SyncScope::None) and [`Transport`](crate::SyncScope::Transport); other calls wait.
+///
+/// With `Drop` and `Transient` oneways to an endpoint share a connection, and calls do not wait, except to connect.
+/// Requests that the socket does not accept wait in memory, up to [`ClientLimits::backlog`](crate::ClientLimits::backlog)
+/// and one request more. A request is sent whole or not at all. If the connection ends, those in memory are lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnewayOverflow {
+    /// It waits for room, up to its timeout.
+    #[default]
+    Wait,
+    /// The request is dropped and counted ([`RtOrb::dropped_oneways`](super::RtOrb::dropped_oneways)).
+    Drop,
+    /// It raises `TRANSIENT` with the minor code [`BACKLOG`](crate::minor::BACKLOG): not carried out.
+    Transient,
 }
 
 /// The CORBA priority of the calling thread's requests, changed by the program's transform if it runs a servant.
