@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use hyoshi_model::Span;
 use hyoshi_orb::rt::{
-    ClientPolicies, DirectMapping, Dscp, DscpTable, OnewayOverflow, Priority, PriorityBands, PriorityModel,
-    PriorityTransform, TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
+    self, ClientPolicies, DirectMapping, Dscp, DscpTable, OnewayOverflow, PolicyKind, Priority, PriorityBands,
+    PriorityModel, PriorityTransform, TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
 };
 use hyoshi_orb::{
     Adapter, ClientLimits, Completed, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, TlsClient,
@@ -604,4 +604,40 @@ fn oneways_to_a_server_that_does_not_read_are_dropped_or_refused_and_those_sent_
             assert_eq!(client.rt().dropped_oneways().load(Ordering::Relaxed) as usize, dropped);
         }
     }
+}
+
+#[test]
+fn a_reference_shows_the_policies_in_effect_and_those_in_conflict() {
+    use PolicyKind::{PriorityBands, PriorityModel, Protocols};
+    let server = RawServer::start();
+    let of_orb = ClientPolicies { private_connection: true, bands: bands(&[(4, 9)]), ..Default::default() };
+    let client = Orb::builder().client_policies(of_orb.clone()).build().unwrap();
+    let conflicts = |stub: &TrackerStub, own| at(own, || stub.effective_policies().unwrap().conflicts);
+    let stub = client.stub::<dyn Tracker>(server.reference(Some(PROPAGATED), &[5, 20]));
+    let in_effect = at(Some(7), || stub.effective_policies().unwrap());
+    assert_eq!(in_effect.model, Some(rt::PriorityModel::ClientPropagated { default: priority(5) }));
+    assert_eq!((in_effect.client, in_effect.conflicts), (of_orb.clone(), vec![]));
+    assert_eq!(conflicts(&stub, Some(10)), [PriorityBands]);
+    // The reference's own policies replace those of the ORB.
+    let own = stub.client_policies(&ClientPolicies { protocols: vec![Transport::Unix], ..Default::default() });
+    let in_effect = at(Some(5), || own.effective_policies().unwrap());
+    assert_eq!(in_effect.client, ClientPolicies { protocols: vec![Transport::Unix], ..Default::default() });
+    assert_eq!((in_effect.conflicts, conflicts(&own, Some(6))), (vec![Protocols], vec![PriorityModel]));
+    let narrow = ClientPolicies { bands: bands(&[(6, 19)]), ..Default::default() };
+    assert_eq!(conflicts(&stub.client_policies(&narrow), Some(7)), [PriorityModel, PriorityBands]);
+    // Without a model there are no bands.
+    let plain = client.stub::<dyn Tracker>(server.reference(None, &[]));
+    let in_effect = at(Some(10), || plain.effective_policies().unwrap());
+    assert_eq!(in_effect.client, ClientPolicies { bands: None, ..of_orb });
+    assert_eq!((in_effect.model, in_effect.conflicts), (None, vec![]));
+    // Those of the server's adapter.
+    let orb = served(Orb::builder());
+    let model = rt::PriorityModel::ServerDeclared { priority: priority(20) };
+    let banded =
+        with_lanes(&orb, "banded", model, bands(&[(0, 39)])).activate::<dyn Tracker>(Arc::new(Probe::default()));
+    let banded = remote(&client, &banded.unwrap());
+    assert_eq!(conflicts(&banded, Some(5)), [PriorityBands], "of both sides");
+    let in_effect = banded.client_policies(&ClientPolicies::default()).effective_policies().unwrap();
+    assert_eq!((in_effect.client.bands, in_effect.model), (bands(&[(0, 39)]), Some(model)));
+    assert_eq!(server.connections(), 0, "nothing was sent");
 }

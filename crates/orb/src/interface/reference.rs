@@ -19,7 +19,7 @@ use crate::objects::ActiveObject;
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 use crate::rt::current::ServantScope;
-use crate::rt::{AdapterRt, ClientPolicies};
+use crate::rt::{AdapterRt, ClientPolicies, EffectivePolicies};
 use crate::shared::{Collocation, Shared, used_orb};
 
 /// A reference to an object with the interface `T`. Stubs wrap one. Cloning is cheap.
@@ -98,6 +98,23 @@ impl<T: Interface + ?Sized> Reference<T> {
         }
         let orb = self.object.orb()?;
         connect(&orb, &self.object, &self.timeouts, &self.request("_validate_connection", Response::None, &|_| Ok(())))
+    }
+
+    /// The policies of requests that the calling thread sends now, and which of them contradict each other: the priority
+    /// model of the reference, and the reference's [`client_policies`](Self::client_policies) or else those of the ORB.
+    /// It sends nothing. Direct calls within the process have no conflicts.
+    ///
+    /// # Errors
+    ///
+    /// `DATA_CONVERSION` if the program's transform refuses the thread's priority.
+    pub fn effective_policies(&self) -> Result<EffectivePolicies, SystemException> {
+        let orb = self.object.orb()?;
+        let request = self.request("_get_policy", Response::None, &|_| Ok(()));
+        let mut policies = self.object.target().effective(&orb, &request)?;
+        if self.collocated().is_some() {
+            policies.conflicts.clear();
+        }
+        Ok(policies)
     }
 
     /// A request that is sent at once.

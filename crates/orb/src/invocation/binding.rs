@@ -10,7 +10,7 @@ use hyoshi_wire::ior::{Component, Ior, IorEndpoint, PriorityModelPolicy};
 use super::route::{Route, routes};
 use crate::client::ConnectionSettings;
 use crate::minor;
-use crate::rt::{ClientPolicies, Priority, PriorityBands, PriorityModel, conflict};
+use crate::rt::{ClientPolicies, EffectivePolicies, PolicyKind, Priority, PriorityBands, PriorityModel, conflict};
 use crate::shared::Shared;
 
 /// Bindings that a reference keeps: one for each priority and set of policies of its calls.
@@ -96,6 +96,20 @@ impl ReferencePolicies {
     /// Whether the ways depend on the priority of the client's thread.
     pub(super) fn has_client_priority(&self) -> bool {
         matches!(self.model, Some(PriorityModel::ClientPropagated { .. }))
+    }
+
+    /// What applies to requests with these policies of the client. `refused` is the minor code with which they are
+    /// refused, if so.
+    pub(super) fn effective(&self, client: &ClientPolicies, refused: Option<u32>) -> EffectivePolicies {
+        let bands = self.model.and_then(|_| client.bands.as_ref().or(self.bands.as_ref())).cloned();
+        let conflicts = match refused {
+            Some(minor::RT_TWO_BANDS | minor::RT_NO_BAND) => vec![PolicyKind::PriorityBands],
+            Some(minor::RT_NO_LANE) if bands.is_some() => vec![PolicyKind::PriorityModel, PolicyKind::PriorityBands],
+            Some(minor::RT_NO_LANE) => vec![PolicyKind::PriorityModel],
+            Some(minor::RT_NO_PROTOCOL) => vec![PolicyKind::Protocols],
+            _ => Vec::new(),
+        };
+        EffectivePolicies { model: self.model, client: ClientPolicies { bands, ..client.clone() }, conflicts }
     }
 
     /// The ways of requests of a thread with this priority. `private` is a number of the object's own.

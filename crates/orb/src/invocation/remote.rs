@@ -11,7 +11,7 @@ use hyoshi_wire::{SystemException, SystemKind};
 use super::binding::{BoundRoutes, KEPT, KeptBinding, PriorityBinding, ReferencePolicies};
 use super::invoke::{CallerPriority, Invocation};
 use crate::minor;
-use crate::rt::{self, ClientPolicies};
+use crate::rt::{self, ClientPolicies, EffectivePolicies};
 use crate::shared::Shared;
 
 /// State shared by all references to an object.
@@ -112,6 +112,25 @@ impl RemoteObject {
         };
         self.bindings.rcu(add);
         Ok(BoundRoutes::Chosen(binding))
+    }
+
+    /// The policies of a request.
+    ///
+    /// # Errors
+    ///
+    /// If the program's transform refuses the thread's priority.
+    pub(crate) fn effective(
+        &self,
+        orb: &Shared,
+        request: &Invocation<'_>,
+    ) -> Result<EffectivePolicies, SystemException> {
+        let refused = match self.bind(orb, request) {
+            Ok(_) => None,
+            Err(exception) if exception.kind == SystemKind::InvPolicy => Some(exception.minor),
+            Err(exception) => return Err(exception),
+        };
+        let ways = self.ways.get_or_init(|| Ways::of(orb, &self.ior));
+        Ok(ways.policies.effective(request.policies.unwrap_or(&orb.rt.client), refused))
     }
 
     fn number(&self) -> u64 {

@@ -3,7 +3,7 @@
 use hyoshi_os::TcpProperties;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use super::{Priority, PriorityBands, RtSettings, current};
+use super::{Priority, PriorityBands, PriorityModel, RtSettings, current};
 use crate::transport::Transport;
 
 /// The connections of a client's requests, and how it waits for them: of an ORB
@@ -42,6 +42,29 @@ pub enum OnewayOverflow {
     Drop,
     /// It raises `TRANSIENT` with the minor code [`BACKLOG`](crate::minor::BACKLOG): not carried out.
     Transient,
+}
+
+/// The policies of a reference's requests ([`Reference::effective_policies`](crate::Reference::effective_policies)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EffectivePolicies {
+    /// The priority model that the reference shows.
+    pub model: Option<PriorityModel>,
+    /// The client's policies, with the bands of the reference if only that has some. Without a model there are no bands.
+    pub client: ClientPolicies,
+    /// Policies that contradict each other for requests of the calling thread, which raise `INV_POLICY`.
+    pub conflicts: Vec<PolicyKind>,
+}
+
+/// A kind of policy of a reference and its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// The priority model, and with it the priorities of lanes.
+    PriorityModel,
+    /// The priority bands.
+    PriorityBands,
+    /// The client's protocols.
+    Protocols,
 }
 
 /// The CORBA priority of the calling thread's requests, changed by the program's transform if it runs a servant.
