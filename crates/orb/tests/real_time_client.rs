@@ -641,3 +641,34 @@ fn a_reference_shows_the_policies_in_effect_and_those_in_conflict() {
     assert_eq!((in_effect.client.bands, in_effect.model), (bands(&[(0, 39)]), Some(model)));
     assert_eq!(server.connections(), 0, "nothing was sent");
 }
+
+#[test]
+fn the_policies_of_a_thread_count_before_those_of_the_orb_and_after_those_of_a_reference() {
+    let server = RawServer::start();
+    let client = Orb::client().unwrap();
+    let stub = client.stub::<dyn Tracker>(server.reference(None, &[]));
+    let refusing = ClientPolicies { protocols: vec![Transport::Unix], ..Default::default() };
+    let private = ClientPolicies { private_connection: true, ..Default::default() };
+    let effective = |stub: &TrackerStub| stub.effective_policies().unwrap().client;
+    let refused = |stub: &TrackerStub| {
+        let none = (SystemKind::InvPolicy, minor::RT_NO_PROTOCOL);
+        let calls = [stub.nothing(), stub.nothing_async().wait(), stub.hint("", &[]), stub.validate_connection()];
+        calls.into_iter().for_each(|call| assert_eq!(minor_of(call), none));
+    };
+    let outer = current::override_policies(&refusing);
+    assert_eq!(effective(&stub), refusing);
+    refused(&stub);
+    stub.client_policies(&ClientPolicies::default()).nothing().unwrap();
+    {
+        let _inner = current::override_policies(&private);
+        assert_eq!(effective(&stub), private);
+        stub.nothing().unwrap();
+        assert_eq!(server.connections(), 2);
+        at(None, || assert_eq!(effective(&stub), ClientPolicies::default(), "of another thread"));
+    }
+    refused(&stub);
+    drop(outer);
+    assert_eq!(effective(&stub), ClientPolicies::default());
+    stub.nothing().unwrap();
+    assert_eq!(server.connections(), 2);
+}

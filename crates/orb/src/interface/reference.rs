@@ -1,5 +1,6 @@
 //! References to objects, local or remote.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -19,7 +20,7 @@ use crate::objects::ActiveObject;
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 use crate::rt::current::ServantScope;
-use crate::rt::{AdapterRt, ClientPolicies, EffectivePolicies};
+use crate::rt::{self, AdapterRt, ClientPolicies, EffectivePolicies};
 use crate::shared::{Collocation, Shared, used_orb};
 
 /// A reference to an object with the interface `T`. Stubs wrap one. Cloning is cheap.
@@ -80,7 +81,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         Reference { scope, ..self.clone() }.into()
     }
 
-    /// The same object, with connections by these policies instead of the ORB's.
+    /// The same object, with connections by these policies instead of those of the thread or the ORB.
     pub fn client_policies(&self, policies: &ClientPolicies) -> T::Stub {
         Reference { policies: Some(Arc::new(policies.clone())), ..self.clone() }.into()
     }
@@ -101,7 +102,8 @@ impl<T: Interface + ?Sized> Reference<T> {
     }
 
     /// The policies of requests that the calling thread sends now, and which of them contradict each other: the priority
-    /// model of the reference, and the reference's [`client_policies`](Self::client_policies) or else those of the ORB.
+    /// model of the reference, and the reference's [`client_policies`](Self::client_policies), else those of the
+    /// thread ([`override_policies`](rt::current::override_policies)), else those of the ORB.
     /// It sends nothing. Direct calls within the process have no conflicts.
     ///
     /// # Errors
@@ -117,6 +119,12 @@ impl<T: Interface + ?Sized> Reference<T> {
         Ok(policies)
     }
 
+    /// Its policies, or those of the thread, if one has some.
+    #[inline]
+    fn policies(&self) -> Option<Cow<'_, Arc<ClientPolicies>>> {
+        self.policies.as_ref().map(Cow::Borrowed).or_else(|| rt::current::policies().map(Cow::Owned))
+    }
+
     /// A request that is sent at once.
     fn request<'r>(
         &'r self,
@@ -124,7 +132,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         response: Response,
         arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
     ) -> Invocation<'r> {
-        let policies = self.policies.as_ref();
+        let policies = self.policies();
         Invocation { operation, response, put_off: false, arguments, policies, caller: CallerPriority::OfThread }
     }
 
@@ -198,7 +206,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
         results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Send + 'static,
     ) -> Pending<R, E> {
-        let (timeouts, policies) = (&self.timeouts, self.policies.as_ref());
+        let (timeouts, policies) = (&self.timeouts, self.policies());
         let sent = Pending::send(&self.object, timeouts, policies, operation.name, &arguments, Box::new(results));
         match sent {
             Ok(Ok(pending)) => pending,

@@ -38,8 +38,8 @@ pub(crate) struct Invocation<'r> {
     /// May wait to be sent together with others.
     pub(crate) put_off: bool,
     pub(crate) arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
-    /// Those of the reference, if it has its own.
-    pub(crate) policies: Option<&'r Arc<ClientPolicies>>,
+    /// Those of the reference or the thread, if one has some.
+    pub(crate) policies: Option<Cow<'r, Arc<ClientPolicies>>>,
     pub(crate) caller: CallerPriority,
 }
 
@@ -56,8 +56,13 @@ impl Invocation<'_> {
     fn overflow(&self, orb: &Shared) -> OnewayOverflow {
         match self.response.expected() {
             true => OnewayOverflow::Wait,
-            false => self.policies.unwrap_or(&orb.rt.client).oneway_overflow,
+            false => self.policies(orb).oneway_overflow,
         }
+    }
+
+    /// Its policies, else those of the ORB.
+    pub(super) fn policies<'a>(&'a self, orb: &'a Shared) -> &'a Arc<ClientPolicies> {
+        self.policies.as_deref().unwrap_or(&orb.rt.client)
     }
 }
 

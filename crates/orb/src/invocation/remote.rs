@@ -94,7 +94,7 @@ impl RemoteObject {
         orb: &Shared,
         request: &Invocation<'_>,
     ) -> Result<BoundRoutes<'_>, SystemException> {
-        let policies = request.policies.unwrap_or(&orb.rt.client);
+        let policies = request.policies(orb);
         let priority = match request.caller {
             _ if !ways.policies.has_client_priority() => None,
             CallerPriority::OfThread => rt::outgoing(&orb.rt)?,
@@ -130,7 +130,7 @@ impl RemoteObject {
             Err(exception) => return Err(exception),
         };
         let ways = self.ways.get_or_init(|| Ways::of(orb, &self.ior));
-        Ok(ways.policies.effective(request.policies.unwrap_or(&orb.rt.client), refused))
+        Ok(ways.policies.effective(request.policies(orb), refused))
     }
 
     fn number(&self) -> u64 {
