@@ -32,6 +32,8 @@ pub(crate) enum CallFailure {
     /// What was sent could not.
     NotUnderstood,
     InFlight,
+    /// The backlog is full, and the caller must not wait.
+    Backlog,
     ShutDown,
     Tls(Distrust),
     Encode(EncodeError),
@@ -57,6 +59,7 @@ impl CallFailure {
             CallFailure::Garbled => SystemKind::Marshal.maybe_done(minor::BAD_REPLY),
             CallFailure::NotUnderstood => SystemKind::CommFailure.not_done(minor::NOT_UNDERSTOOD),
             CallFailure::InFlight => SystemKind::Transient.not_done(minor::IN_FLIGHT),
+            CallFailure::Backlog => SystemKind::Transient.not_done(minor::BACKLOG),
             CallFailure::Tls(why) => why.exception(),
             CallFailure::Encode(EncodeError::NotInCharSet(_)) => SystemKind::DataConversion.not_done(minor::CHARACTER),
             CallFailure::Encode(EncodeError::TooLong(_)) => SystemKind::ImpLimit.not_done(minor::NO_MEMORY_LIMIT),

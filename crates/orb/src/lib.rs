@@ -82,7 +82,7 @@ pub use orb::{Orb, OrbBuilder, OrbError};
 pub use raises::Raises;
 pub use server::{LaneOptions, LaneTurn, Order, OrderedRequest, OwnedLane, RequestClient};
 pub use tls::{TlsClient, TlsError, TlsIdentity, TlsRoots, TlsServer, TlsWarning, certificate_names};
-pub use transport::{TransportRuleError, TransportRules};
+pub use transport::{Transport, TransportRuleError, TransportRules};
 pub use waits::around_waits;
 
 // For generated code, which uses only this crate.

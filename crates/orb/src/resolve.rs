@@ -9,6 +9,7 @@ use hyoshi_wire::{Decode, Encode, Encoder, SystemException, SystemKind};
 
 use crate::invocation::{CallerPriority, Invocation, RemoteObject, invoke};
 use crate::minor;
+use crate::rt;
 use crate::shared::Shared;
 
 /// The length of a chain of initial references.
@@ -52,7 +53,7 @@ fn resolve_name(orb: &Arc<Shared>, context: Ior, name: &[NameComponent]) -> Resu
         response: Response::Target,
         put_off: false,
         arguments: &arguments,
-        policies: None,
+        policies: rt::current::policies().map(Cow::Owned),
         caller: CallerPriority::OfThread,
     };
     let mut found = Err(minor::NAME_UNBOUND);

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
+use hyoshi_wire::ior::IorEndpoint;
+
 /// Rules; the first that matches an address applies. Without rules all transports may be used with all addresses; if
 /// there are rules and none matches, none may.
 ///
@@ -31,11 +33,26 @@ enum Mask {
     Net(IpAddr, u32),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+/// A protocol below GIOP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// TCP without TLS.
     Tcp,
+    /// TLS over TCP.
     Tls,
+    /// Unix sockets.
     Unix,
+}
+
+impl Transport {
+    /// That of an endpoint.
+    pub(crate) fn of(endpoint: &IorEndpoint) -> Transport {
+        match endpoint {
+            IorEndpoint::Tcp { .. } => Transport::Tcp,
+            IorEndpoint::Tls { .. } => Transport::Tls,
+            IorEndpoint::Unix { .. } => Transport::Unix,
+        }
+    }
 }
 
 /// A text that is not a transport rule.

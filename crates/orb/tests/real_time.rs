@@ -6,11 +6,13 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use hyoshi_model::Span;
 use hyoshi_orb::rt::{
     AboveCeiling, ClientScheduler, DirectMapping, NativeMapping, Priority, PriorityBands, PriorityCeilings,
-    PriorityModel, PriorityTransform, RequestBuffer, RtPolicyError, ScheduleError, ServerScheduler, ThreadpoolError,
-    ThreadpoolLane, ThreadpoolOptions, current,
+    PriorityModel, PriorityTransform, RequestBuffer, RtPolicyError, ScheduleError, ServerScheduler, TcpProperties,
+    ThreadpoolError, ThreadpoolLane, ThreadpoolOptions, current,
 };
 use hyoshi_orb::{
     AdapterBuilder, AdapterError, ClientInterceptor, Ior, IorEndpoint, Orb, OrbBuilder, Outgoing, Replied,
@@ -849,4 +851,79 @@ fn schedulers_use_the_names_of_their_tables() {
         Ran::here()
     };
     assert!(std::thread::spawn(on_a_thread).join().unwrap().at(45, 45));
+}
+
+/// How many octets the kernels of both sides accept for a server that does not read.
+fn fits(to: &IorEndpoint) -> usize {
+    let IorEndpoint::Tcp { port, .. } = to else { panic!("{to:?}") };
+    let to = hyoshi_os::SocketAddress::Tcp(([127, 0, 0, 1], *port).into());
+    let own = TcpProperties { send_buffer: Some(4096), ..TcpProperties::default() };
+    let stream = hyoshi_os::SocketStream::connect_with(&to, Duration::from_secs(20), None, &own).unwrap();
+    let mut all = 0;
+    while stream.ready(true, Some(Duration::from_millis(500))).unwrap() {
+        all += stream.write(&[0; 1024], hyoshi_os::May::Never).unwrap_or(0);
+    }
+    all
+}
+
+#[test]
+fn accepted_connections_of_all_lanes_have_the_properties_of_the_server() {
+    let fit = |properties| {
+        let orb = direct().server_tcp(properties).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+        let pool = orb.rt().create_threadpool_with_lanes(&[lane(5, 1)], &DEFAULT()).unwrap();
+        let adapter = orb.adapter("a").priority_model(PriorityModel::ServerDeclared { priority: priority(5) });
+        let (adapter, probed) = served(adapter.threadpool(pool));
+        let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
+        let of_lane = tracker.ior().iiop().next().unwrap().unwrap().endpoints();
+        // Before the ORB is ready, nothing is read.
+        let fit = [fits(&orb.endpoints()[0]), fits(&of_lane[0])];
+        orb.ready();
+        remote(&Orb::client().unwrap(), &tracker).nothing().unwrap();
+        fit
+    };
+    let default = fit(TcpProperties::default());
+    let small = fit(TcpProperties { receive_buffer: Some(4096), dont_route: true, ..TcpProperties::default() });
+    assert!(small.iter().zip(default).all(|(small, default)| small * 2 < default), "{small:?}, {default:?}");
+}
+
+/// The state of this process's thread of that name, as in proc(5).
+fn state(name: &str) -> char {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let state = |stat: String| stat.split_once(&format!("({name}) "))?.1.chars().next();
+    threads.filter_map(|thread| state(std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?)).next().unwrap()
+}
+
+#[test]
+fn a_lane_polls_for_its_time_and_then_sleeps_until_a_request() {
+    let orb = listening(direct());
+    let polling = ThreadpoolLane { busy_poll: Span::from_millis(400), ..lane(7, 1) };
+    let pool = orb.rt().create_threadpool_with_lanes(&[polling], &DEFAULT()).unwrap();
+    let (adapter, probed) = served(orb.adapter("a").threadpool(pool));
+    let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
+    orb.ready();
+    let client = Orb::client().unwrap();
+    let tracker = remote(&client, &tracker);
+    let name = format!("rt{pool}-7-0");
+    // Its first time began with the thread.
+    std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(state(&name), 'S');
+    tracker.nothing().unwrap();
+    assert_eq!(probed.next().thread, name);
+    let begun = std::time::Instant::now();
+    let polls = (0..10).filter(|_| state(&name) == 'R').count();
+    let sampled = begun.elapsed();
+    assert!(polls >= 5 || sampled > Duration::from_millis(300), "{polls} of 10 in {sampled:?}");
+    // Requests within the time do not prolong it.
+    while begun.elapsed() < Duration::from_millis(300) {
+        tracker.nothing().unwrap();
+        probed.next();
+    }
+    while begun.elapsed() < Duration::from_millis(500) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    tracker.nothing().unwrap();
+    probed.next();
+    std::thread::sleep(Duration::from_millis(20));
+    let state = state(&name);
+    assert!(state == 'S' || begun.elapsed() > Duration::from_millis(750), "the lane rests: {state}");
 }

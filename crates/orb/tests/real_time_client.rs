@@ -4,22 +4,27 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hyoshi_model::Span;
 use hyoshi_orb::rt::{
-    ClientPolicies, DirectMapping, Dscp, DscpTable, Priority, PriorityBands, PriorityModel, PriorityTransform,
-    TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
+    self, ClientPolicies, DirectMapping, Dscp, DscpTable, OnewayOverflow, PolicyKind, Priority, PriorityBands,
+    PriorityModel, PriorityTransform, TcpProperties, ThreadpoolLane, ThreadpoolOptions, current,
 };
-use hyoshi_orb::{Adapter, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, minor};
+use hyoshi_orb::{
+    Adapter, ClientLimits, Completed, Encode, Ior, Orb, OrbBuilder, SyncScope, SystemException, SystemKind, TlsClient,
+    TlsServer, Transport, minor,
+};
 use hyoshi_wire::giop::{CONTEXT_RT_PRIORITY, ReplyStatus};
 use hyoshi_wire::ior::{
     Component, POLICY_PRIORITY_MODEL, PriorityModelPolicy, Profile, TAG_POLICIES, TAG_TAO_ENDPOINTS, TaoEndpoint,
 };
 use hyoshi_wire::tagged::{Tagged, tagged_list};
 
+use crate::authority::Authority;
 use crate::peer;
 use crate::privileges::missing;
 use crate::tracking::*;
@@ -200,6 +205,8 @@ struct Probe {
     ran: Mutex<Vec<(String, Option<i16>)>>,
     /// Called within `nothing`.
     calls: Option<TrackerStub>,
+    /// Whether the last request arrived over a Unix socket.
+    over_unix: AtomicBool,
 }
 
 impl Probe {
@@ -227,6 +234,7 @@ impl Tracker for Probe {
     fn nothing(&self) -> Result<(), SystemException> {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         self.ran.lock().unwrap().push((thread, current::priority().map(Priority::number)));
+        self.over_unix.store(hyoshi_orb::current::peer().is_some(), Ordering::Relaxed);
         self.calls.as_ref().map_or(Ok(()), |other| other.nothing())
     }
     fn swap(&self, _: &mut Position) -> Result<(i32, String), SystemException> {
@@ -375,7 +383,7 @@ fn connections_are_shared_only_by_requests_with_the_same_settings() {
     let banded = [&first, &second].map(|stub| stub.client_policies(&banded));
     let all = [(0, 1), (1, 9), (0, 10), (1, 20)].map(|(at, own)| call(&banded[at], Some(own)));
     assert_eq!(all, [4, 4, 5, 5]);
-    let tcp = TcpProperties { receive_buffer: Some(20_000), ..Default::default() };
+    let tcp = TcpProperties { receive_buffer: Some(20_000), dont_route: true, ..Default::default() };
     let tcp = first.client_policies(&ClientPolicies { tcp, ..Default::default() });
     assert_eq!((call(&tcp, None), call(&tcp, Some(7)), call(&first, None)), (6, 6, 6));
     let policies = ClientPolicies { private_connection: true, ..Default::default() };
@@ -485,4 +493,182 @@ fn packets_have_the_class_of_their_requests_priority_or_of_the_lane_that_replies
         // A file that could not be deleted does not fail the test.
         let _ = std::fs::remove_file(&file);
     }
+}
+
+#[test]
+fn a_reference_is_used_over_the_first_protocol_of_the_policy_that_it_offers() {
+    use Transport::{Tcp, Tls, Unix};
+    let authority = Authority::new("plant");
+    let probe = Arc::new(Probe::default());
+    let model = PriorityModel::ClientPropagated { default: priority(20) };
+    let path = |name: &str| std::env::temp_dir().join(format!("hyoshi-protocols-{}-{name}", std::process::id()));
+    let serve = |name: &str, endpoint: &str| {
+        let tls = TlsServer::new(authority.papers(&["127.0.0.1"]).identity()).unwrap();
+        let orb = served(Orb::builder().tls_server(tls).listen(endpoint).unwrap());
+        let unix = format!("unix:{}", path(name).display());
+        let lane = |number, listen: &[&str]| {
+            let listen = listen.iter().map(|endpoint| endpoint.to_string()).collect();
+            ThreadpoolLane { priority: priority(number), static_threads: 1, listen, ..Default::default() }
+        };
+        let lanes = [lane(5, &[endpoint]), lane(20, &[endpoint, &unix])];
+        let pool = orb.rt().create_threadpool_with_lanes(&lanes, &ThreadpoolOptions::default()).unwrap();
+        let adapter = orb.adapter(name).priority_model(model).threadpool(pool).build().unwrap();
+        let stub = adapter.activate::<dyn Tracker>(probe.clone()).unwrap();
+        orb.ready();
+        (orb, stub)
+    };
+    let [plain, secure] = [serve("plain", "iiop://127.0.0.1:0"), serve("secure", "ssliop://127.0.0.1:0")];
+    let client = || Orb::builder().priority_mapping(DirectMapping::default());
+    let speaks_tls = client().tls_client(TlsClient::new(&authority.roots())).unwrap().build().unwrap();
+    let client = client().build().unwrap();
+    let over = |stub: &TrackerStub, protocols: &[Transport]| {
+        let policies = ClientPolicies { protocols: protocols.to_vec(), ..Default::default() };
+        let stub = stub.client_policies(&policies);
+        at(Some(5), || stub.validate_connection().and_then(|()| stub.nothing()).map_err(|e| (e.kind, e.minor)))
+            .map(|()| probe.over_unix.load(Ordering::Relaxed))
+    };
+    let none = Err((SystemKind::InvPolicy, minor::RT_NO_PROTOCOL));
+    let tcp = remote(&client, &plain.1);
+    assert_eq!(over(&tcp, &[]), Ok(false), "its lane");
+    assert_eq!(over(&tcp, &[Unix, Tcp]), Ok(true), "the protocol counts before the lane");
+    assert_eq!([&[Tcp, Unix][..], &[Tcp], &[Tls, Tcp]].map(|all| over(&tcp, all)), [Ok(false); 3]);
+    assert_eq!(over(&tcp, &[Tls]), none);
+    let tls = remote(&speaks_tls, &secure.1);
+    assert_eq!([&[][..], &[Unix, Tls], &[Tcp, Unix]].map(|all| over(&tls, all)), [Ok(true); 3]);
+    assert_eq!([&[Tls, Unix][..], &[Tls]].map(|all| over(&tls, all)), [Ok(false); 2]);
+    assert_eq!(over(&tls, &[Tcp]), none);
+    // Without settings for TLS, the next protocol is used.
+    assert_eq!(over(&remote(&client, &secure.1), &[Tls, Unix]), Ok(true));
+    // The policy of an ORB applies to references without a model, too; and it does not weaken TLS.
+    let policies = ClientPolicies { protocols: vec![Tcp], ..Default::default() };
+    let builder = Orb::builder().tls_client(TlsClient::new(&authority.roots())).unwrap();
+    let only_tcp = builder.client_policies(policies).build().unwrap();
+    let adapter = secure.0.adapter("no model").build().unwrap();
+    let both = adapter.activate::<dyn Tracker>(probe.clone()).unwrap();
+    let refused = minor_of(remote(&only_tcp, &both).nothing());
+    assert_eq!(refused, (SystemKind::InvPolicy, minor::RT_NO_PROTOCOL));
+    remote(&client, &both).nothing().unwrap();
+    remote(&only_tcp, &plain.1).nothing().unwrap();
+}
+
+/// The number in the last octets of a message.
+fn number(message: &[u8]) -> u32 {
+    u32::from_ne_bytes(message[message.len() - 4..].try_into().unwrap())
+}
+
+#[test]
+fn oneways_to_a_server_that_does_not_read_are_dropped_or_refused_and_those_sent_arrive_whole() {
+    const CALLS: u32 = 300;
+    for overflow in [OnewayOverflow::Drop, OnewayOverflow::Transient] {
+        for scope in [SyncScope::Transport, SyncScope::None] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            // Until it accepts the connection, the server reads nothing; and the client must not lose patience.
+            let patient = Span::from_secs(600);
+            let limits = ClientLimits { backlog: 100_000, stalled: patient, idle: patient, ..Default::default() };
+            let tcp = TcpProperties { send_buffer: Some(20_000), ..Default::default() };
+            let policies = ClientPolicies { tcp, oneway_overflow: overflow, ..Default::default() };
+            let client = Orb::builder().client_limits(limits).client_policies(policies).build().unwrap();
+            let tracker = client.stub::<dyn Tracker>(peer::reference(&listener, "IDL:Tracking/Tracker:1.0"));
+            let tracker = tracker.oneways(scope);
+            tracker.validate_connection().unwrap();
+            let send = |call: u32| tracker.hint("x", &call.to_ne_bytes().repeat(2_500));
+            let mut refused = Vec::new();
+            for call in 0..CALLS {
+                if let Err(exception) = send(call) {
+                    let SystemException { kind, minor, completed, .. } = exception;
+                    assert_eq!((kind, minor, completed), (SystemKind::Transient, minor::BACKLOG, Completed::No));
+                    refused.push(call);
+                }
+            }
+            let dropped = client.rt().dropped_oneways().load(Ordering::Relaxed) as usize;
+            match overflow {
+                OnewayOverflow::Drop => assert!(refused.is_empty() && dropped > 0),
+                _ => assert!(!refused.is_empty() && dropped == 0),
+            }
+            let arrives = CALLS as usize - dropped - refused.len();
+            assert!(arrives > 10, "what memory has room for: {arrives}");
+            // The connections of validation: for two-way calls, and for oneways.
+            let mut streams = [(); 2].map(|()| listener.accept().unwrap().0);
+            let stream = streams.iter_mut().find(|stream| {
+                stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+                stream.peek(&mut [0]).is_ok()
+            });
+            let stream = stream.expect("requests arrive");
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let arrived: Vec<_> = (0..arrives).map(|_| number(&peer::message(stream).expect("a request"))).collect();
+            assert!(arrived.is_sorted_by(|one, next| one < next), "{arrived:?}");
+            assert!(arrived.iter().all(|call| !refused.contains(call)));
+            // There is room again.
+            send(CALLS).unwrap();
+            assert_eq!(number(&peer::message(stream).unwrap()), CALLS);
+            assert_eq!(client.rt().dropped_oneways().load(Ordering::Relaxed) as usize, dropped);
+        }
+    }
+}
+
+#[test]
+fn a_reference_shows_the_policies_in_effect_and_those_in_conflict() {
+    use PolicyKind::{PriorityBands, PriorityModel, Protocols};
+    let server = RawServer::start();
+    let of_orb = ClientPolicies { private_connection: true, bands: bands(&[(4, 9)]), ..Default::default() };
+    let client = Orb::builder().client_policies(of_orb.clone()).build().unwrap();
+    let conflicts = |stub: &TrackerStub, own| at(own, || stub.effective_policies().unwrap().conflicts);
+    let stub = client.stub::<dyn Tracker>(server.reference(Some(PROPAGATED), &[5, 20]));
+    let in_effect = at(Some(7), || stub.effective_policies().unwrap());
+    assert_eq!(in_effect.model, Some(rt::PriorityModel::ClientPropagated { default: priority(5) }));
+    assert_eq!((in_effect.client, in_effect.conflicts), (of_orb.clone(), vec![]));
+    assert_eq!(conflicts(&stub, Some(10)), [PriorityBands]);
+    // The reference's own policies replace those of the ORB.
+    let own = stub.client_policies(&ClientPolicies { protocols: vec![Transport::Unix], ..Default::default() });
+    let in_effect = at(Some(5), || own.effective_policies().unwrap());
+    assert_eq!(in_effect.client, ClientPolicies { protocols: vec![Transport::Unix], ..Default::default() });
+    assert_eq!((in_effect.conflicts, conflicts(&own, Some(6))), (vec![Protocols], vec![PriorityModel]));
+    let narrow = ClientPolicies { bands: bands(&[(6, 19)]), ..Default::default() };
+    assert_eq!(conflicts(&stub.client_policies(&narrow), Some(7)), [PriorityModel, PriorityBands]);
+    // Without a model there are no bands.
+    let plain = client.stub::<dyn Tracker>(server.reference(None, &[]));
+    let in_effect = at(Some(10), || plain.effective_policies().unwrap());
+    assert_eq!(in_effect.client, ClientPolicies { bands: None, ..of_orb });
+    assert_eq!((in_effect.model, in_effect.conflicts), (None, vec![]));
+    // Those of the server's adapter.
+    let orb = served(Orb::builder());
+    let model = rt::PriorityModel::ServerDeclared { priority: priority(20) };
+    let banded =
+        with_lanes(&orb, "banded", model, bands(&[(0, 39)])).activate::<dyn Tracker>(Arc::new(Probe::default()));
+    let banded = remote(&client, &banded.unwrap());
+    assert_eq!(conflicts(&banded, Some(5)), [PriorityBands], "of both sides");
+    let in_effect = banded.client_policies(&ClientPolicies::default()).effective_policies().unwrap();
+    assert_eq!((in_effect.client.bands, in_effect.model), (bands(&[(0, 39)]), Some(model)));
+    assert_eq!(server.connections(), 0, "nothing was sent");
+}
+
+#[test]
+fn the_policies_of_a_thread_count_before_those_of_the_orb_and_after_those_of_a_reference() {
+    let server = RawServer::start();
+    let client = Orb::client().unwrap();
+    let stub = client.stub::<dyn Tracker>(server.reference(None, &[]));
+    let refusing = ClientPolicies { protocols: vec![Transport::Unix], ..Default::default() };
+    let private = ClientPolicies { private_connection: true, ..Default::default() };
+    let effective = |stub: &TrackerStub| stub.effective_policies().unwrap().client;
+    let refused = |stub: &TrackerStub| {
+        let none = (SystemKind::InvPolicy, minor::RT_NO_PROTOCOL);
+        let calls = [stub.nothing(), stub.nothing_async().wait(), stub.hint("", &[]), stub.validate_connection()];
+        calls.into_iter().for_each(|call| assert_eq!(minor_of(call), none));
+    };
+    let outer = current::override_policies(&refusing);
+    assert_eq!(effective(&stub), refusing);
+    refused(&stub);
+    stub.client_policies(&ClientPolicies::default()).nothing().unwrap();
+    {
+        let _inner = current::override_policies(&private);
+        assert_eq!(effective(&stub), private);
+        stub.nothing().unwrap();
+        assert_eq!(server.connections(), 2);
+        at(None, || assert_eq!(effective(&stub), ClientPolicies::default(), "of another thread"));
+    }
+    refused(&stub);
+    drop(outer);
+    assert_eq!(effective(&stub), ClientPolicies::default());
+    stub.nothing().unwrap();
+    assert_eq!(server.connections(), 2);
 }

@@ -110,11 +110,13 @@ pub struct TcpProperties {
     pub keep_alive: bool,
     /// Small messages are sent at once. Default: true.
     pub no_delay: bool,
+    /// Packets go only to hosts of directly connected networks, not through a router (SO_DONTROUTE). Default: false.
+    pub dont_route: bool,
 }
 
 impl Default for TcpProperties {
     fn default() -> Self {
-        TcpProperties { send_buffer: None, receive_buffer: None, keep_alive: true, no_delay: true }
+        TcpProperties { send_buffer: None, receive_buffer: None, keep_alive: true, no_delay: true, dont_route: false }
     }
 }
 
@@ -170,13 +172,16 @@ impl SocketStream {
     /// By default small messages leave at once, and a dead peer is detected.
     fn tune(&self, properties: &TcpProperties) -> io::Result<()> {
         if self.tcp {
-            let &TcpProperties { send_buffer, receive_buffer, keep_alive, no_delay } = properties;
+            let &TcpProperties { send_buffer, receive_buffer, keep_alive, no_delay, dont_route } = properties;
             sockopt::set_tcp_nodelay(&self.socket, no_delay)?;
             sockopt::set_socket_keepalive(&self.socket, keep_alive)?;
             sockopt::set_tcp_keepidle(&self.socket, PROBE_AFTER)?;
             sockopt::set_tcp_keepintvl(&self.socket, PROBE_EVERY)?;
             sockopt::set_tcp_keepcnt(&self.socket, PROBES)?;
             sockopt::set_tcp_user_timeout(&self.socket, UNACKNOWLEDGED_MS)?;
+            if dont_route {
+                set_socket_option(&self.socket, libc::SO_DONTROUTE, 1)?;
+            }
             if let Some(octets) = send_buffer {
                 sockopt::set_socket_send_buffer_size(&self.socket, octets as usize)?;
             }
@@ -360,6 +365,15 @@ fn socket_option<T: Copy>(socket: &OwnedFd, option: libc::c_int, into: &mut [T])
     if done == 0 { Ok(size as usize / size_of::<T>()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sets an integer option of a socket (setsockopt(2)).
+fn set_socket_option(socket: &OwnedFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let size = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel reads `size` octets, those of `value`.
+    let done =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), size) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// This machine's name (uname(2)).
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -393,6 +407,8 @@ impl AsFd for SocketStream {
 pub struct Listener {
     socket: ListeningSocket,
     address: SocketAddress,
+    /// Of the connections that it accepts.
+    properties: TcpProperties,
 }
 
 #[derive(Debug)]
@@ -405,20 +421,31 @@ impl Listener {
     /// Listens; port 0 lets the kernel choose. A Unix socket that an ended program left is replaced, one that answers
     /// is not.
     pub fn bind(address: &SocketAddress) -> io::Result<Listener> {
+        Listener::bind_with(address, &TcpProperties::default())
+    }
+
+    /// The same; connections over TCP have these properties.
+    pub fn bind_with(address: &SocketAddress, properties: &TcpProperties) -> io::Result<Listener> {
+        let properties = *properties;
         match address {
             SocketAddress::Tcp(address) => {
-                let socket = TcpListener::bind(address)?;
-                socket.set_nonblocking(true)?;
-                // Rust's default is 128, less than a burst of connections (it may be changed later: listen(2)).
+                let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let socket = SocketStream { socket: socket_with(family, SocketType::STREAM, flags, None)?, tcp: true };
+                sockopt::set_socket_reuseaddr(&socket, true)?;
+                // Before it listens: the scale of the window is chosen for the buffer at the handshake (tcp(7)).
+                socket.tune(&properties)?;
+                rustix::net::bind(&socket, address)?;
                 rustix::net::listen(&socket, BACKLOG)?;
+                let socket = TcpListener::from(socket.socket);
                 let address = SocketAddress::Tcp(socket.local_addr()?);
-                Ok(Listener { socket: ListeningSocket::Tcp(socket), address })
+                Ok(Listener { socket: ListeningSocket::Tcp(socket), address, properties })
             }
             SocketAddress::Unix(path) => {
                 remove_stale_socket(path)?;
                 let socket = UnixListener::bind(path)?;
                 socket.set_nonblocking(true)?;
-                Ok(Listener { socket: ListeningSocket::Unix(socket), address: address.clone() })
+                Ok(Listener { socket: ListeningSocket::Unix(socket), address: address.clone(), properties })
             }
         }
     }
@@ -440,7 +467,7 @@ impl Listener {
         };
         match accepted {
             Ok(stream) => {
-                stream.tune(&TcpProperties::default())?;
+                stream.tune(&self.properties)?;
                 Ok(Some(stream))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -599,21 +626,37 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_has_its_properties() {
-        let listener = Listener::bind(&SocketAddress::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let connect = |properties: TcpProperties| {
-            SocketStream::connect_with(listener.address(), Duration::from_secs(5), None, &properties).unwrap()
-        };
+    fn both_ends_of_a_connection_have_their_own_properties() {
         let (send_buffer, receive_buffer) = (Some(20_000), Some(30_000));
-        let set = connect(TcpProperties { send_buffer, receive_buffer, keep_alive: false, no_delay: false });
-        // The kernel doubles them, for its own data.
-        assert_eq!(sockopt::socket_send_buffer_size(&set).unwrap(), 40_000);
-        assert_eq!(sockopt::socket_recv_buffer_size(&set).unwrap(), 60_000);
-        assert!(!sockopt::socket_keepalive(&set).unwrap() && !sockopt::tcp_nodelay(&set).unwrap());
-        let default = connect(TcpProperties::default());
-        assert!(sockopt::socket_keepalive(&default).unwrap() && sockopt::tcp_nodelay(&default).unwrap());
-        let flags = rustix::fs::fcntl_getfl(&default).unwrap();
-        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+        let set = TcpProperties { send_buffer, receive_buffer, keep_alive: false, no_delay: false, dont_route: true };
+        let routed = |stream: &SocketStream| {
+            let mut dont_route = [0];
+            socket_option(&stream.socket, libc::SO_DONTROUTE, &mut dont_route).unwrap();
+            dont_route == [0]
+        };
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let pair = |own: TcpProperties, accepted: TcpProperties| {
+                let address = SocketAddress::Tcp(host.parse().unwrap());
+                let listener = Listener::bind_with(&address, &accepted).unwrap();
+                let client = SocketStream::connect_with(listener.address(), Duration::from_secs(5), None, &own);
+                [client.unwrap(), listener.accept().unwrap().unwrap()]
+            };
+            let [client, default] = pair(set, TcpProperties::default());
+            let [other, server] = pair(TcpProperties::default(), set);
+            for set in [client, server] {
+                // The kernel doubles them, for its own data.
+                assert_eq!(sockopt::socket_send_buffer_size(&set).unwrap(), 40_000);
+                assert_eq!(sockopt::socket_recv_buffer_size(&set).unwrap(), 60_000);
+                assert!(!sockopt::socket_keepalive(&set).unwrap() && !sockopt::tcp_nodelay(&set).unwrap());
+                assert!(!routed(&set));
+            }
+            for default in [default, other] {
+                assert!(sockopt::socket_keepalive(&default).unwrap() && sockopt::tcp_nodelay(&default).unwrap());
+                assert!(routed(&default));
+                let flags = rustix::fs::fcntl_getfl(&default).unwrap();
+                assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+            }
+        }
     }
 
     #[test]

@@ -66,6 +66,8 @@ codes! {
     HYOSHI + 0x23 NO_MEMORY_LIMIT "A message over the size limit (IMP_LIMIT)."
     HYOSHI + 0x24 NO_WAY_BACK "The object's ORB does not listen, and the connection that it opened is closed (TRANSIENT)."
     HYOSHI + 0x25 SEND_TIMEOUT "The server did not read the whole request in time (TIMEOUT, not done)."
+    HYOSHI + 0x26 BACKLOG "Unsent requests fill the connection's backlog, and the client's policy forbids waiting \
+        (TRANSIENT)."
     HYOSHI + 0x28 NOT_MADE "An activator did not create or end the object in time (TRANSIENT)."
     HYOSHI + 0x29 OWN_OBJECT "An activator calls the object that it is creating or ending (BAD_INV_ORDER)."
     HYOSHI + 0x30 NAMING_LIMIT "The naming service has reached its limit, or the name or reference is too long \
@@ -108,6 +110,7 @@ codes! {
     HYOSHI + 0x70 RT_NO_LANE "No lane of the object has the request's priority, or is in its priority band (INV_POLICY)."
     HYOSHI + 0x71 RT_NO_BAND "The request's priority is in none of the priority bands (INV_POLICY)."
     HYOSHI + 0x72 RT_TWO_BANDS "Both the client and the object's server set priority bands (INV_POLICY)."
+    HYOSHI + 0x73 RT_NO_PROTOCOL "The object has no usable endpoint of the client's protocols (INV_POLICY)."
 }
 
 #[cfg(test)]

@@ -211,7 +211,10 @@ impl Mux {
             version = to.version();
             announced
         };
-        let sent = self.put(id, false, until, own).and_then(|ticket| self.deliver(ticket, until, true));
+        let sent = self
+            .room(until)
+            .and_then(|out| self.put(id, false, out, own))
+            .and_then(|ticket| self.deliver(ticket, until, true));
         match sent {
             Ok(()) => Ok((id, reply)),
             Err(failure) => {
@@ -232,8 +235,17 @@ impl Mux {
         until: Option<Instant>,
         build: impl BuildRequest,
     ) -> Result<(), CallFailure> {
-        let ticket = self.put(self.next_id(), put_off, until, build)?;
+        let ticket = self.put(self.next_id(), put_off, self.room(until)?, build)?;
         if put_off { Ok(()) } else { self.deliver(ticket, until, true) }
+    }
+
+    /// The same without waiting: what the socket does not accept stays in the outbox, if there is room.
+    pub(crate) fn try_post(&self, put_off: bool, build: impl BuildRequest) -> Result<(), CallFailure> {
+        let out = self.try_room()?.ok_or(CallFailure::Backlog)?;
+        if self.put(self.next_id(), put_off, out, build)?.is_some() {
+            self.housekeeping.wake(false);
+        }
+        Ok(())
     }
 
     fn next_id(&self) -> u32 {
@@ -249,10 +261,9 @@ impl Mux {
         &self,
         id: u32,
         put_off: bool,
-        until: Option<Instant>,
+        mut out: Sending<'_>,
         build: impl BuildRequest,
     ) -> Result<Option<u64>, CallFailure> {
-        let mut out = self.room(until)?;
         let before = out.queue.to.len();
         let Announced { sets, points } = out.announced;
         let offer = self.both.as_ref().and_then(|both| both.offer.as_deref());
@@ -295,15 +306,18 @@ impl Mux {
     /// The right to add a request, once there is room.
     fn room(&self, until: Option<Instant>) -> Result<Sending<'_>, CallFailure> {
         loop {
-            {
-                let mut out = self.socket.outbox.lock();
-                self.push_on(&mut out)?;
-                if out.len() <= self.limits.backlog {
-                    return Ok(out);
-                }
+            if let Some(out) = self.try_room()? {
+                return Ok(out);
             }
             self.wait(until)?;
         }
+    }
+
+    /// The same; `None` without room.
+    fn try_room(&self) -> Result<Option<Sending<'_>>, CallFailure> {
+        let mut out = self.socket.outbox.lock();
+        self.push_on(&mut out)?;
+        Ok((out.len() <= self.limits.backlog).then_some(out))
     }
 
     /// Waits until the request of a ticket is sent. When the time is over, it is withdrawn if possible, unless it is

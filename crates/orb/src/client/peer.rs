@@ -62,10 +62,6 @@ impl Peer {
         names::of(&self.dialling.endpoint, without_plain)
     }
 
-    pub(crate) fn is_unix(&self) -> bool {
-        matches!(self.dialling.endpoint, IorEndpoint::Unix { .. })
-    }
-
     /// The connection that carries calls both ways, if calls to this peer go over one: one that it opened itself, or,
     /// where that is offered, one to it.
     #[inline]

@@ -1,5 +1,6 @@
 //! References to objects, local or remote.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -19,7 +20,7 @@ use crate::objects::ActiveObject;
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
 use crate::rt::current::ServantScope;
-use crate::rt::{AdapterRt, ClientPolicies};
+use crate::rt::{self, AdapterRt, ClientPolicies, EffectivePolicies};
 use crate::shared::{Collocation, Shared, used_orb};
 
 /// A reference to an object with the interface `T`. Stubs wrap one. Cloning is cheap.
@@ -80,7 +81,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         Reference { scope, ..self.clone() }.into()
     }
 
-    /// The same object, with connections by these policies instead of the ORB's.
+    /// The same object, with connections by these policies instead of those of the thread or the ORB.
     pub fn client_policies(&self, policies: &ClientPolicies) -> T::Stub {
         Reference { policies: Some(Arc::new(policies.clone())), ..self.clone() }.into()
     }
@@ -90,14 +91,38 @@ impl<T: Interface + ?Sized> Reference<T> {
     ///
     /// # Errors
     ///
-    /// `INV_POLICY` if the policies of the reference and the client contradict each other, or no lane has the priority;
-    /// otherwise the reason why there is no connection.
+    /// `INV_POLICY` if the policies of the reference and the client contradict each other, or no endpoint has the
+    /// priority and protocol; otherwise the reason why there is no connection.
     pub fn validate_connection(&self) -> Result<(), SystemException> {
         if self.collocated().is_some() {
             return Ok(());
         }
         let orb = self.object.orb()?;
         connect(&orb, &self.object, &self.timeouts, &self.request("_validate_connection", Response::None, &|_| Ok(())))
+    }
+
+    /// The policies of requests that the calling thread sends now, and which of them contradict each other: the priority
+    /// model of the reference, and the reference's [`client_policies`](Self::client_policies), else those of the
+    /// thread ([`override_policies`](rt::current::override_policies)), else those of the ORB.
+    /// It sends nothing. Direct calls within the process have no conflicts.
+    ///
+    /// # Errors
+    ///
+    /// `DATA_CONVERSION` if the program's transform refuses the thread's priority.
+    pub fn effective_policies(&self) -> Result<EffectivePolicies, SystemException> {
+        let orb = self.object.orb()?;
+        let request = self.request("_get_policy", Response::None, &|_| Ok(()));
+        let mut policies = self.object.target().effective(&orb, &request)?;
+        if self.collocated().is_some() {
+            policies.conflicts.clear();
+        }
+        Ok(policies)
+    }
+
+    /// Its policies, or those of the thread, if one has some.
+    #[inline]
+    fn policies(&self) -> Option<Cow<'_, Arc<ClientPolicies>>> {
+        self.policies.as_ref().map(Cow::Borrowed).or_else(|| rt::current::policies().map(Cow::Owned))
     }
 
     /// A request that is sent at once.
@@ -107,7 +132,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         response: Response,
         arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
     ) -> Invocation<'r> {
-        let policies = self.policies.as_ref();
+        let policies = self.policies();
         Invocation { operation, response, put_off: false, arguments, policies, caller: CallerPriority::OfThread }
     }
 
@@ -181,7 +206,7 @@ impl<T: Interface + ?Sized> Reference<T> {
         arguments: impl Fn(&mut Encoder) -> Result<(), EncodeError>,
         results: impl Fn(&mut Decoder<'_>) -> Result<R, DecodeError> + Send + 'static,
     ) -> Pending<R, E> {
-        let (timeouts, policies) = (&self.timeouts, self.policies.as_ref());
+        let (timeouts, policies) = (&self.timeouts, self.policies());
         let sent = Pending::send(&self.object, timeouts, policies, operation.name, &arguments, Box::new(results));
         match sent {
             Ok(Ok(pending)) => pending,

@@ -10,7 +10,7 @@ use hyoshi_wire::ior::{Component, Ior, IorEndpoint, PriorityModelPolicy};
 use super::route::{Route, routes};
 use crate::client::ConnectionSettings;
 use crate::minor;
-use crate::rt::{ClientPolicies, Priority, PriorityBands, PriorityModel, conflict};
+use crate::rt::{ClientPolicies, EffectivePolicies, PolicyKind, Priority, PriorityBands, PriorityModel, conflict};
 use crate::shared::Shared;
 
 /// Bindings that a reference keeps: one for each priority and set of policies of its calls.
@@ -98,6 +98,20 @@ impl ReferencePolicies {
         matches!(self.model, Some(PriorityModel::ClientPropagated { .. }))
     }
 
+    /// What applies to requests with these policies of the client. `refused` is the minor code with which they are
+    /// refused, if so.
+    pub(super) fn effective(&self, client: &ClientPolicies, refused: Option<u32>) -> EffectivePolicies {
+        let bands = self.model.and_then(|_| client.bands.as_ref().or(self.bands.as_ref())).cloned();
+        let conflicts = match refused {
+            Some(minor::RT_TWO_BANDS | minor::RT_NO_BAND) => vec![PolicyKind::PriorityBands],
+            Some(minor::RT_NO_LANE) if bands.is_some() => vec![PolicyKind::PriorityModel, PolicyKind::PriorityBands],
+            Some(minor::RT_NO_LANE) => vec![PolicyKind::PriorityModel],
+            Some(minor::RT_NO_PROTOCOL) => vec![PolicyKind::Protocols],
+            _ => Vec::new(),
+        };
+        EffectivePolicies { model: self.model, client: ClientPolicies { bands, ..client.clone() }, conflicts }
+    }
+
     /// The ways of requests of a thread with this priority. `private` is a number of the object's own.
     pub(super) fn bind(
         &self,
@@ -115,7 +129,10 @@ impl ReferencePolicies {
         let (priority, declared) = match self.model {
             Some(PriorityModel::ClientPropagated { default }) => (own.unwrap_or(default), false),
             Some(PriorityModel::ServerDeclared { priority }) => (priority, true),
-            None => return Ok(PriorityBinding { routes: routes(orb, ior, &settings, None), propagated: None }),
+            None => {
+                let routes = routes(orb, ior, &settings, None, &policies.protocols)?;
+                return Ok(PriorityBinding { routes, propagated: None });
+            }
         };
         let bands = match (&policies.bands, &self.bands) {
             (Some(_), Some(_)) => return Err(conflict(minor::RT_TWO_BANDS)),
@@ -138,7 +155,7 @@ impl ReferencePolicies {
             false if self.lanes.len() < self.endpoints => Some(&within),
             false => return Err(conflict(minor::RT_NO_LANE)),
         };
-        let routes = routes(orb, ior, &settings, wanted);
+        let routes = routes(orb, ior, &settings, wanted, &policies.protocols)?;
         Ok(PriorityBinding { routes, propagated: (!declared).then_some(priority) })
     }
 }

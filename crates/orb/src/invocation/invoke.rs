@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use hyoshi_model::Span;
@@ -23,7 +24,7 @@ use crate::client::{Line, Opening, Over, Patience, wait_for};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
-use crate::rt::{self, ClientPolicies, OperationCall, Priority, TimingContext};
+use crate::rt::{self, ClientPolicies, OnewayOverflow, OperationCall, Priority, TimingContext};
 use crate::shared::{Shared, use_orb};
 use crate::{current, minor, waits};
 
@@ -37,8 +38,8 @@ pub(crate) struct Invocation<'r> {
     /// May wait to be sent together with others.
     pub(crate) put_off: bool,
     pub(crate) arguments: &'r dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
-    /// Those of the reference, if it has its own.
-    pub(crate) policies: Option<&'r Arc<ClientPolicies>>,
+    /// Those of the reference or the thread, if one has some.
+    pub(crate) policies: Option<Cow<'r, Arc<ClientPolicies>>>,
     pub(crate) caller: CallerPriority,
 }
 
@@ -48,6 +49,21 @@ pub(crate) enum CallerPriority {
     OfThread,
     /// Another thread may have called, earlier. `None` if that thread had no priority.
     Known(Option<Priority>),
+}
+
+impl Invocation<'_> {
+    /// What happens without room for it.
+    fn overflow(&self, orb: &Shared) -> OnewayOverflow {
+        match self.response.expected() {
+            true => OnewayOverflow::Wait,
+            false => self.policies(orb).oneway_overflow,
+        }
+    }
+
+    /// Its policies, else those of the ORB.
+    pub(super) fn policies<'a>(&'a self, orb: &'a Shared) -> &'a Arc<ClientPolicies> {
+        self.policies.as_deref().unwrap_or(&orb.rt.client)
+    }
 }
 
 /// Decodes a reply with the outcome.
@@ -97,11 +113,12 @@ pub(crate) fn connect(
     let bound = target.bind(orb, request).inspect_err(|_| object.forget_target())?;
     let until = timeouts.round_trip.map(after_now);
     let patience = Patience { each: duration(timeouts.connect), until };
-    waits::wait(|| connect_one(&bound.routes, &patience)).unwrap_or_else(|| Err(no_way(&target)))
+    let shared = request.overflow(orb) != OnewayOverflow::Wait;
+    waits::wait(|| connect_one(&bound.routes, shared, &patience)).unwrap_or_else(|| Err(no_way(&target)))
 }
 
-/// Tries all routes; `None` if there is none.
-fn connect_one(routes: &[Route], patience: &Patience) -> Option<Result<(), SystemException>> {
+/// Tries all routes; `None` if there is none. With `shared` also connects for oneways that do not wait.
+fn connect_one(routes: &[Route], shared: bool, patience: &Patience) -> Option<Result<(), SystemException>> {
     let mut failed = None;
     for route in routes {
         let connected = match route.peer.both_ways(route.version, route.chars, patience) {
@@ -111,6 +128,7 @@ fn connect_one(routes: &[Route], patience: &Patience) -> Option<Result<(), Syste
             }),
             both => both.map(drop),
         };
+        let connected = connected.and_then(|()| if shared { route.peer.mux(patience).map(drop) } else { Ok(()) });
         match connected {
             Ok(()) => return Some(Ok(())),
             Err(failure) => failed = Some(failure.exception().at(route.peer.name(route.over_tls_alone))),
@@ -193,7 +211,13 @@ impl CallInProgress<'_> {
         if let Err(failure) = &content {
             all.iter().rev().for_each(|interceptor| interceptor.failed(&out, &failure.exception()));
         }
-        content
+        match content {
+            Err(CallFailure::Backlog) if request.overflow(self.orb) == OnewayOverflow::Drop => {
+                self.orb.rt.dropped.fetch_add(1, Ordering::Relaxed);
+                Ok(ReplyContent::Outcome)
+            }
+            content => content,
+        }
     }
 
     fn send(&self, message: &RequestMessage<'_>, accept: Accept<'_>) -> Result<ReplyContent, CallFailure> {
@@ -201,12 +225,19 @@ impl CallInProgress<'_> {
         let route = message.route;
         let patience = Patience { each: duration(timeouts.connect), until };
         let both = route.peer.both_ways(route.version, route.chars, &patience)?;
-        if request.put_off {
+        let waits = request.overflow(orb) == OnewayOverflow::Wait;
+        if request.put_off || !waits {
             let mux = both.map_or_else(|| route.peer.mux(&patience), Ok)?;
             let message = RequestMessage { route: &route.over(mux.chars()), ..*message };
-            mux.post(true, until, |id, opening, to| message.put(id, opening, to))?;
+            let put = |id, opening: Opening<'_>, to: &mut Encoder| message.put(id, opening, to);
+            match waits {
+                true => mux.post(request.put_off, until, put)?,
+                false => mux.try_post(request.put_off, put)?,
+            }
             // Afterwards: connecting may have taken longer than the next tick is away.
-            orb.housekeeping.wake(false);
+            if request.put_off {
+                orb.housekeeping.wake(false);
+            }
             return Ok(ReplyContent::Outcome);
         }
         match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux, None)))? {

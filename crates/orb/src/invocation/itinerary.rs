@@ -194,6 +194,7 @@ mod tests {
             CallFailure::Garbled,
             CallFailure::NotUnderstood,
             CallFailure::InFlight,
+            CallFailure::Backlog,
             CallFailure::ShutDown,
             CallFailure::Tls(Distrust::Handshake),
             CallFailure::Encode(EncodeError::TooLong(1)),

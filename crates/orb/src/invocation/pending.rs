@@ -1,5 +1,6 @@
 //! Asynchronous calls.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -63,7 +64,7 @@ impl<R, E: Raises> Pending<R, E> {
     pub(crate) fn send(
         object: &Arc<RemoteObject>,
         timeouts: &Timeouts,
-        policies: Option<&Arc<ClientPolicies>>,
+        policies: Option<Cow<'_, Arc<ClientPolicies>>>,
         operation: &'static str,
         arguments: &dyn Fn(&mut Encoder) -> Result<(), EncodeError>,
         results: Results<R>,
@@ -126,7 +127,8 @@ impl<R, E: Raises> Pending<R, E> {
         };
         let until = invoke::sooner(end, timeouts.reply);
         let caller = rt::outgoing(&orb.rt);
-        let (object, timeouts, route, policies) = (object.clone(), *timeouts, route.clone(), policies.cloned());
+        let policies = request.policies.as_deref().cloned();
+        let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
         let sent = SentCall { object, operation, body, timeouts, policies, caller, end, until, route, mux, id, reply };
         Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
@@ -196,7 +198,8 @@ impl SentCall {
                     Ok(())
                 };
                 let (operation, response) = (self.operation, Response::Target);
-                let (policies, caller) = (self.policies.as_ref(), CallerPriority::Known(self.caller?));
+                let policies = self.policies.as_ref().map(Cow::Borrowed);
+                let caller = CallerPriority::Known(self.caller?);
                 let request = Invocation { operation, response, put_off: false, arguments: &body, policies, caller };
                 invoke::invoke(&orb, &self.object, &timeouts, &request, &mut |reply| outcome.accept(reply))?;
                 outcome.take()

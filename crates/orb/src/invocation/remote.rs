@@ -10,10 +10,8 @@ use hyoshi_wire::{SystemException, SystemKind};
 
 use super::binding::{BoundRoutes, KEPT, KeptBinding, PriorityBinding, ReferencePolicies};
 use super::invoke::{CallerPriority, Invocation};
-use super::route::routes;
-use crate::client::ConnectionSettings;
 use crate::minor;
-use crate::rt::{self, ClientPolicies};
+use crate::rt::{self, ClientPolicies, EffectivePolicies};
 use crate::shared::Shared;
 
 /// State shared by all references to an object.
@@ -44,9 +42,9 @@ impl Ways {
     fn of(orb: &Shared, ior: &Ior) -> Ways {
         let policies = ReferencePolicies::of(ior);
         let plain = policies.model.is_none() && *orb.rt.client == ClientPolicies::default();
-        let only =
-            || PriorityBinding { routes: routes(orb, ior, &ConnectionSettings::default(), None), propagated: None };
-        Ways { only: plain.then(only), policies }
+        // Without policies there is nothing that could conflict.
+        let only = || policies.bind(orb, ior, &orb.rt.client, None, || 0).ok();
+        Ways { only: plain.then(only).flatten(), policies }
     }
 }
 
@@ -96,7 +94,7 @@ impl RemoteObject {
         orb: &Shared,
         request: &Invocation<'_>,
     ) -> Result<BoundRoutes<'_>, SystemException> {
-        let policies = request.policies.unwrap_or(&orb.rt.client);
+        let policies = request.policies(orb);
         let priority = match request.caller {
             _ if !ways.policies.has_client_priority() => None,
             CallerPriority::OfThread => rt::outgoing(&orb.rt)?,
@@ -114,6 +112,25 @@ impl RemoteObject {
         };
         self.bindings.rcu(add);
         Ok(BoundRoutes::Chosen(binding))
+    }
+
+    /// The policies of a request.
+    ///
+    /// # Errors
+    ///
+    /// If the program's transform refuses the thread's priority.
+    pub(crate) fn effective(
+        &self,
+        orb: &Shared,
+        request: &Invocation<'_>,
+    ) -> Result<EffectivePolicies, SystemException> {
+        let refused = match self.bind(orb, request) {
+            Ok(_) => None,
+            Err(exception) if exception.kind == SystemKind::InvPolicy => Some(exception.minor),
+            Err(exception) => return Err(exception),
+        };
+        let ways = self.ways.get_or_init(|| Ways::of(orb, &self.ior));
+        Ok(ways.policies.effective(request.policies(orb), refused))
     }
 
     fn number(&self) -> u64 {

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use hyoshi_wire::giop::{CodeSet, Transmission};
 use hyoshi_wire::ior::{Component, IiopProfile, Ior, IorEndpoint, Profile, TAG_SSL_SEC_TRANS, multiple_components};
-use hyoshi_wire::{CharSet, Version};
+use hyoshi_wire::{CharSet, SystemException, Version};
 
 use crate::client::{ConnectionSettings, Peer};
+use crate::minor;
+use crate::rt::conflict;
 use crate::shared::Shared;
+use crate::transport::Transport;
 
 /// One way to an object.
 #[derive(Clone, Debug)]
@@ -42,13 +45,19 @@ pub(super) fn back(routes: &[Route]) -> Option<&Route> {
 
 /// All addresses of the reference that this ORB can use, in its order, but Unix sockets first: they are nearer. `lanes`
 /// selects addresses by their priority; then those that it selects come first, and those without a priority follow.
+/// If there are `protocols`, only addresses of these are used, and their order counts before the others.
+///
+/// # Errors
+///
+/// INV_POLICY if the reference has addresses, but none of these protocols.
 pub(super) fn routes(
     orb: &Shared,
     ior: &Ior,
     settings: &ConnectionSettings,
     lanes: Option<&dyn Fn(i16) -> bool>,
-) -> Vec<Route> {
-    let mut all = Vec::new();
+    protocols: &[Transport],
+) -> Result<Vec<Route>, SystemException> {
+    let (mut all, mut excluded) = (Vec::new(), false);
     // For the reference, not for each profile: broken handshakes must not lead a client to plain TCP.
     let tls = orb.peers.speak_tls() && offers_tls(ior);
     let over_tls_alone = tls && ior.iiop().flatten().any(|profile| profile.endpoints().iter().any(is_plain));
@@ -73,14 +82,24 @@ pub(super) fn routes(
                 (IorEndpoint::Tcp { priority: Some(_), .. }, Some(_)) => true,
                 _ => false,
             };
+            let transport = Transport::of(&endpoint);
+            let preference = protocols.iter().position(|protocol| *protocol == transport);
+            if preference.is_none() && !protocols.is_empty() {
+                excluded = true;
+                continue;
+            }
             if let Some(peer) = orb.peers.at(&endpoint, sets, settings) {
-                all.push((is_lane, Route { peer, key: profile.key.into(), version, chars, sets, over_tls_alone }));
+                let route = Route { peer, key: profile.key.into(), version, chars, sets, over_tls_alone };
+                all.push(((preference, !is_lane, transport != Transport::Unix), route));
             }
         }
     }
+    if all.is_empty() && excluded {
+        return Err(conflict(minor::RT_NO_PROTOCOL));
+    }
     // Stable: otherwise the reference's order holds.
-    all.sort_by_key(|(is_lane, route)| (!is_lane, !route.peer.is_unix()));
-    all.into_iter().map(|(_, route)| route).collect()
+    all.sort_by_key(|(order, _)| *order);
+    Ok(all.into_iter().map(|(_, route)| route).collect())
 }
 
 fn is_plain(endpoint: &IorEndpoint) -> bool {
@@ -101,7 +120,7 @@ pub(super) fn incompatible(ior: &Ior) -> bool {
     ior.iiop().flatten().any(|profile| agreed(&profile).is_err())
 }
 
-fn agreed(profile: &IiopProfile<'_>) -> Result<Option<Transmission>, hyoshi_wire::SystemException> {
+fn agreed(profile: &IiopProfile<'_>) -> Result<Option<Transmission>, SystemException> {
     let offers = profile.components.clone().find_map(|component| match Component::decode(component) {
         Ok(Component::CodeSets(sets)) => Some(sets),
         _ => None,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use hyoshi_os::{ThreadPolicy, Wake};
+use hyoshi_os::{TcpProperties, ThreadPolicy, Wake};
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::lanes::{LaneMaker, LanePlaces};
@@ -53,6 +53,7 @@ pub struct OrbBuilder {
     transform: Option<Arc<dyn PriorityTransform>>,
     network: Option<Arc<dyn NetworkPriorityMapping>>,
     client_policies: ClientPolicies,
+    server_tcp: TcpProperties,
     ceilings: Option<PriorityCeilings>,
     server_interceptors: Vec<Arc<dyn ServerInterceptor>>,
     client_interceptors: Vec<Arc<dyn ClientInterceptor>>,
@@ -242,6 +243,13 @@ impl OrbBuilder {
         self
     }
 
+    /// Properties of the connections that it accepts over TCP, also with TLS, in all lanes (`ServerProtocolPolicy`).
+    /// Clients with a router between cannot connect if `dont_route` is set.
+    pub fn server_tcp(mut self, properties: TcpProperties) -> Self {
+        self.server_tcp = properties;
+        self
+    }
+
     /// The highest priority that each client may claim, in adapters with client-propagated priorities. Without this
     /// setting every client may claim any priority.
     pub fn priority_ceilings(mut self, ceilings: PriorityCeilings) -> Self {
@@ -297,6 +305,7 @@ impl OrbBuilder {
         let maker = LaneMaker {
             advertised: self.advertised,
             tls: self.tls_server,
+            tcp: self.server_tcp,
             claims: self.claims,
             order: self.order,
             beside,

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use hyoshi_os::{Listener, SocketAddress};
+use hyoshi_os::{Listener, SocketAddress, TcpProperties};
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::OrbError;
@@ -19,6 +19,8 @@ use crate::tls::TlsServer;
 pub(super) struct LaneMaker {
     pub(super) advertised: Option<String>,
     pub(super) tls: Option<TlsServer>,
+    /// Of accepted connections.
+    pub(super) tcp: TcpProperties,
     pub(super) claims: Option<Claims>,
     pub(super) order: Option<(Arc<dyn Order>, usize)>,
     /// The ORB's first endpoint.
@@ -51,7 +53,8 @@ impl LaneMaker {
             if listening.secure && self.tls.is_none() {
                 return Err(OrbError::NoCertificate(address));
             }
-            let listener = Listener::bind(&address).map_err(|error| OrbError::Listen { address, error })?;
+            let listener = Listener::bind_with(&address, &self.tcp);
+            let listener = listener.map_err(|error| OrbError::Listen { address, error })?;
             if let SocketAddress::Tcp(address) = listener.address() {
                 places.bound.push(*address);
             }

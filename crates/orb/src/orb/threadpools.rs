@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hyoshi_model::Span;
 use hyoshi_os::ThreadPolicy;
 use hyoshi_wire::SystemException;
 use hyoshi_wire::ior::IorEndpoint;
@@ -32,6 +33,9 @@ pub struct ThreadpoolLane {
     /// Endpoints, as for [`OrbBuilder::listen`](crate::OrbBuilder::listen). By default one beside the ORB's first: the
     /// same host and transport, at a port that the system chooses.
     pub listen: Vec<String>,
+    /// How long its threads poll for clients before they sleep; default 0
+    /// ([`LaneOptions::busy_poll`](crate::LaneOptions::busy_poll)).
+    pub busy_poll: Span,
 }
 
 /// The settings of a pool.
@@ -188,6 +192,12 @@ impl RtOrb {
         self.orb.shared().rt.exceeded.clone()
     }
 
+    /// The number of oneways that this ORB's callers did not send for lack of room
+    /// ([`OnewayOverflow::Drop`](crate::rt::OnewayOverflow::Drop)). It rises.
+    pub fn dropped_oneways(&self) -> Arc<AtomicU64> {
+        self.orb.shared().rt.dropped.clone()
+    }
+
     /// The native priority of a CORBA priority (`RTCORBA::PriorityMapping::to_native`).
     ///
     /// # Errors
@@ -250,6 +260,7 @@ impl RtOrb {
                 threads: lane.static_threads + lane.dynamic_threads,
                 policy: ThreadPolicy::Fifo(native),
                 stack: options.stack,
+                busy_poll: lane.busy_poll,
                 ..LaneOptions::default()
             };
             let place = PoolLane { pool: id, priority: lane.priority };

@@ -3,15 +3,16 @@
 //! A thread of a lane has a home: the priority to which it returns after a request. Within a request both values
 //! change without a system call if the kernel's is right already.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use hyoshi_os::scheduling::Scheduling;
 use hyoshi_os::{PiMutex, Refused, ThreadPolicy, own_thread, set_own_policy};
 use hyoshi_wire::{SystemException, SystemKind};
 
-use super::{LinearMapping, Priority, PriorityMapping};
+use super::{ClientPolicies, LinearMapping, Priority, PriorityMapping};
 use crate::minor;
 use crate::shared::used_orb;
 
@@ -19,6 +20,8 @@ thread_local! {
     static THREAD: Cell<ThreadRtState> = const { Cell::new(ThreadRtState { priority: None, policy: None, home: None }) };
     /// What [`set_priority`] found on a thread whose policy was not set here.
     static FOUND: Cell<Option<Scheduling>> = const { Cell::new(None) };
+    /// Of the thread's calls, instead of those of the ORB.
+    static POLICIES: RefCell<Option<Arc<ClientPolicies>>> = const { RefCell::new(None) };
 }
 
 /// The mapping of the last ORB that was built with one, for threads that have used no ORB.
@@ -101,6 +104,37 @@ pub fn set_priority(priority: Priority) -> Result<(), SetPriorityError> {
     set_own_policy(ThreadPolicy::Fifo(native)).map_err(|refused| SetPriorityError::Refused(priority, refused))?;
     THREAD.set(ThreadRtState { policy: Some(ThreadPolicy::Fifo(native)), ..THREAD.get() });
     Ok(())
+}
+
+/// The calls of this thread use these policies instead of those of the ORB, until the result is dropped
+/// (`CORBA::PolicyCurrent`). Policies of a reference count before them. Drop several in reverse order.
+///
+/// ```
+/// # use hyoshi_orb::rt::{ClientPolicies, current};
+/// let _private = current::override_policies(&ClientPolicies { private_connection: true, ..Default::default() });
+/// ```
+pub fn override_policies(policies: &ClientPolicies) -> PolicyOverride {
+    PolicyOverride { before: POLICIES.replace(Some(Arc::new(policies.clone()))), _of_thread: PhantomData }
+}
+
+/// Policies of the thread's calls, until it is dropped ([`override_policies`]).
+#[must_use = "the policies end when it is dropped"]
+#[derive(Debug)]
+pub struct PolicyOverride {
+    before: Option<Arc<ClientPolicies>>,
+    _of_thread: PhantomData<*const ()>,
+}
+
+impl Drop for PolicyOverride {
+    fn drop(&mut self) {
+        POLICIES.set(self.before.take());
+    }
+}
+
+/// The policies of the thread's calls, if it has some.
+#[inline]
+pub(crate) fn policies() -> Option<Arc<ClientPolicies>> {
+    POLICIES.with_borrow(Clone::clone)
 }
 
 /// The mapping for threads that have used no ORB.

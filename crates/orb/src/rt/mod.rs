@@ -19,7 +19,7 @@ pub use adapter::{PriorityModel, RtPolicyError};
 pub use arguments::{PriorityArgumentError, take_priority_range};
 pub use bands::{PriorityBandError, PriorityBands};
 pub use ceilings::{AboveCeiling, PriorityCeilings};
-pub use client::ClientPolicies;
+pub use client::{ClientPolicies, EffectivePolicies, OnewayOverflow, PolicyKind};
 pub(crate) use client::{conflict, outgoing};
 pub use current::SetPriorityError;
 pub use hyoshi_os::{Dscp, PiGuard as MutexGuard, PiMutex as Mutex, TcpProperties};

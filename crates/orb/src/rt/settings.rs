@@ -30,6 +30,8 @@ pub(crate) struct RtSettings {
     pub(crate) ceilings: Option<PriorityCeilings>,
     /// Requests above their client's ceiling.
     pub(crate) exceeded: Arc<AtomicU64>,
+    /// Oneways that were dropped for lack of room.
+    pub(crate) dropped: Arc<AtomicU64>,
     /// The lowest priority that the mapping has.
     lowest: Priority,
     pub(crate) pools: ArcSwap<Vec<Arc<PoolPlaces>>>,
@@ -83,8 +85,9 @@ impl RtSettings {
     ) -> Self {
         let mapping = mapping.unwrap_or_else(|| Arc::new(LinearMapping::default()));
         let lowest = LANES.clone().find_map(|native| mapping.to_corba(native)).unwrap_or_default();
-        let (client, exceeded, pools) = (Arc::new(client), Arc::default(), ArcSwap::default());
-        RtSettings { mapping, transform, network, client, ceilings, exceeded, lowest, pools }
+        let (client, exceeded, dropped) = (Arc::new(client), Arc::default(), Arc::default());
+        let pools = ArcSwap::default();
+        RtSettings { mapping, transform, network, client, ceilings, exceeded, dropped, lowest, pools }
     }
 
     /// The SCHED_FIFO priority of a CORBA priority.

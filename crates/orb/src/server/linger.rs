@@ -50,7 +50,12 @@ impl Lane {
     #[inline]
     pub(super) fn may_linger(&self, thread: usize) -> bool {
         let Lingering { stays, short } = &self.lingering;
-        if self.options.brief || self.idle.load(Ordering::Relaxed) == 0 || short.load(Ordering::Relaxed) > 0 {
+        // A lane that polls does so in epoll, for all its clients.
+        if self.options.brief
+            || !self.busy_poll.is_off()
+            || self.idle.load(Ordering::Relaxed) == 0
+            || short.load(Ordering::Relaxed) > 0
+        {
             return false;
         }
         // A borrowed thread is needed in its own lane.

@@ -9,6 +9,7 @@
 mod accept;
 mod borrow;
 mod buffer;
+mod busy_poll;
 mod connection;
 mod connections;
 mod duplex;
@@ -37,6 +38,7 @@ use hyoshi_os::{
 use hyoshi_wire::{ByteOrder, Encoder, Limits};
 
 use self::borrow::{BORROWERS, Borrowing};
+use self::busy_poll::BusyPoll;
 use self::connections::{Connections, FIRST};
 use self::duplex_reader::DuplexReader;
 use self::fair::Fairness;
@@ -79,6 +81,10 @@ pub struct LaneOptions {
     pub brief: bool,
     /// Octets of each thread's stack; default 256 KiB, at least 64 KiB.
     pub stack: usize,
+    /// How long its threads poll for clients before they sleep; default 0. That spares the time to wake up, and each such
+    /// thread uses a CPU. Requests do not prolong the time. Afterwards the lane does not poll for as long, so it keeps a
+    /// CPU from lower lanes for no longer than this. Threads of such a lane do not linger ([`ServerLimits::linger`]).
+    pub busy_poll: Span,
 }
 
 impl Default for LaneOptions {
@@ -90,6 +96,7 @@ impl Default for LaneOptions {
             cpu: None,
             brief: false,
             stack: 256 << 10,
+            busy_poll: Span::ZERO,
         }
     }
 }
@@ -151,6 +158,7 @@ pub(crate) struct Lane {
     table: Connections,
     idle: AtomicUsize,
     lingering: Lingering,
+    busy_poll: BusyPoll,
     fairness: Fairness,
     /// Threads that wait with a request for an adapter or activator.
     spared: AtomicUsize,
@@ -249,6 +257,7 @@ impl Lane {
             table: Connections::new(limits.connections),
             idle: AtomicUsize::new(0),
             lingering: Lingering::new(most),
+            busy_poll: BusyPoll::new(options.busy_poll),
             fairness: Fairness::new(most),
             spared: AtomicUsize::new(0),
             started: AtomicUsize::new(0),
@@ -341,7 +350,7 @@ impl Lane {
         rt::current::settle(Some(self.home()));
         let mut worker = Worker::new(number);
         while !self.stopping() {
-            let ready = self.poller.wait_with_hangup(None);
+            let ready = self.wait();
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
             let may_grow = self.started() < self.options.threads;
             if idle == 0 && !may_grow {
