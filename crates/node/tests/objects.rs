@@ -225,7 +225,7 @@ fn a_body_that_calls_an_object_runs_both_parts_of_its_operation_and_nested_calls
     assert!(ran.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] <= pair[1] + 2), "{ran:?}");
     assert!(ran[4] >= 35, "{ran:?}");
     let period = |signal: &Signal| run.system.setting(0, signal.to).period.as_nanos();
-    let is_late = |signal: &&Signal| signal.origin.as_nanos() % period(signal) != 0;
+    let is_late = |signal: &&Signal| !signal.origin.as_nanos().is_multiple_of(period(signal));
     let mut signals = events.iter().filter_map(|(_, _, event)| match event {
         TraceEvent::Input(Input::Signal(signal)) => Some(signal),
         _ => None,
