@@ -101,10 +101,10 @@ impl<T: Interface + ?Sized> Reference<T> {
         connect(&orb, &self.object, &self.timeouts, &self.request("_validate_connection", Response::None, &|_| Ok(())))
     }
 
-    /// The policies of requests that the calling thread sends now, and which of them contradict each other: the priority
-    /// model of the reference, and the reference's [`client_policies`](Self::client_policies), else those of the
-    /// thread ([`override_policies`](rt::current::override_policies)), else those of the ORB.
-    /// It sends nothing. Direct calls within the process have no conflicts.
+    /// The policies of requests that the calling thread sends now, and which of them contradict each other: the
+    /// priority model of the reference, and the reference's [`client_policies`](Self::client_policies), else those of
+    /// the thread ([`override_policies`](rt::current::override_policies)), else those of the ORB. It sends nothing.
+    /// Direct calls within the process have no conflicts.
     ///
     /// # Errors
     ///

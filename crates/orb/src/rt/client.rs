@@ -31,8 +31,9 @@ pub struct ClientPolicies {
 /// scopes [`None`](crate::SyncScope::None) and [`Transport`](crate::SyncScope::Transport); other calls wait.
 ///
 /// With `Drop` and `Transient` oneways to an endpoint share a connection, and calls do not wait, except to connect.
-/// Requests that the socket does not accept wait in memory, up to [`ClientLimits::backlog`](crate::ClientLimits::backlog)
-/// and one request more. A request is sent whole or not at all. If the connection ends, those in memory are lost.
+/// Requests that the socket does not accept wait in memory, up to
+/// [`ClientLimits::backlog`](crate::ClientLimits::backlog) and one request more. A request is sent whole or not at
+/// all. If the connection ends, those in memory are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnewayOverflow {
     /// It waits for room, up to its timeout.
@@ -50,7 +51,8 @@ pub enum OnewayOverflow {
 pub struct EffectivePolicies {
     /// The priority model that the reference shows.
     pub model: Option<PriorityModel>,
-    /// The client's policies, with the bands of the reference if only that has some. Without a model there are no bands.
+    /// The client's policies, with the bands of the reference if only that has some. Without a model there are no
+    /// bands.
     pub client: ClientPolicies,
     /// Policies that contradict each other for requests of the calling thread, which raise `INV_POLICY`.
     pub conflicts: Vec<PolicyKind>,
