@@ -661,6 +661,7 @@ fn a_flood_of_refused_requests_leaves_time_for_less_urgent_lanes() {
 #[test]
 fn requests_of_an_urgent_lane_do_not_wait_for_clients_of_a_less_urgent_one() {
     use std::io::Write;
+    type Timed = (Instant, TraceEvent);
     const URGENT: usize = 100;
     let _alone = CPUS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     let address = unused_address();
@@ -723,12 +724,12 @@ fn requests_of_an_urgent_lane_do_not_wait_for_clients_of_a_less_urgent_one() {
                 while !ends.load(Ordering::Relaxed) && stream.write_all(&messages).is_ok() {}
             });
         }
-        let count = |events: &[(Instant, TraceEvent)], operation| {
-            let finished = |event: &&(Instant, TraceEvent)| matches!(event.1, TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == operation && end.outcome.finished());
+        let count = |events: &[Timed], operation| {
+            let finished = |event: &&Timed| matches!(event.1, TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == operation && end.outcome.finished());
             events.iter().filter(finished).count()
         };
         let began = std::time::Instant::now();
-        let mut until = |events: &mut Vec<(Instant, TraceEvent)>, enough: &dyn Fn(&[(Instant, TraceEvent)]) -> bool| {
+        let mut until = |events: &mut Vec<Timed>, enough: &dyn Fn(&[Timed]) -> bool| {
             while !enough(events) && began.elapsed().as_secs() < 40 {
                 running.poll(&mut |_, at, event| events.push((at, event)));
                 std::thread::sleep(std::time::Duration::from_millis(2));
