@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
-use hyoshi_model::{Instant, ProcessorId, System, read};
+use hyoshi_model::{Deadline, Instant, ProcessorId, Span, System, read};
 use hyoshi_node::{Objects, ServantError, ServingObjects, object};
 use hyoshi_orb::rt::{self, CallTiming, OperationCall, with_timing};
-use hyoshi_orb::{ByteOrder, Encoder, Orb, Reference, SystemException, SystemKind, minor};
-use hyoshi_runtime::{JobContext, Node, RunningNode};
-use hyoshi_sched::{Plan, Strategies};
+use hyoshi_orb::{ByteOrder, Encode, Encoder, Orb, Reference, SystemException, SystemKind, minor};
+use hyoshi_os::own_cpu_time;
+use hyoshi_replay::blame::{Blame, Interest, Rank, ResponsePart};
+use hyoshi_runtime::{JobContext, Node, RunNote, RunningNode};
+use hyoshi_sched::{Plan, Strategies, analyse};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Signal, TraceEvent};
 use hyoshi_wire::giop::{CONTEXT_HYOSHI_CALL, RequestHeader, Response, ServiceContext, Target};
 
 use crate::common::{folder, unused_address};
 use crate::peer;
+use crate::privileges::missing;
 use crate::tracking::{CallbackStub, LocateError, Named, Position, Tracker, TrackerStub};
 
 /// Host `a` steers, and calls the map of host `b`, which looks with the eye of host `a`.
@@ -94,7 +97,10 @@ impl Tracker for Servant {
         self.located.fetch_add(1, Ordering::Relaxed);
         self.eye.as_ref().map_or(Ok(Position { x: f64::from(id), y: 1.0 }), |eye| eye.locate(id))
     }
-    fn hint(&self, _: &str, _: &[u8]) -> Result<(), SystemException> {
+    /// Uses the CPU for a microsecond for each octet.
+    fn hint(&self, _: &str, raw: &[u8]) -> Result<(), SystemException> {
+        let until = own_cpu_time() + Span::from_micros(raw.len() as u64);
+        while own_cpu_time() < until {}
         Ok(())
     }
     fn echo(&self, raw: &[u8]) -> Result<Vec<u8>, SystemException> {
@@ -198,6 +204,11 @@ impl EndedRun {
     }
 }
 
+/// A privilege that the kernel refused to a run: lanes need theirs to precede others.
+fn refused(notes: &[RunNote]) -> Option<&RunNote> {
+    notes.iter().find(|note| matches!(note, RunNote::Refused { .. }))
+}
+
 /// Jobs that ran, in time or late.
 fn ran(ends: &Ends, operation: &str) -> usize {
     let of = |outcome| ends.get(&(operation.to_owned(), outcome)).copied().unwrap_or(0);
@@ -267,6 +278,116 @@ fn a_body_that_does_not_call_leads_to_the_method_all_the_same() {
     // Without a request the method's jobs have nothing to do.
     assert!(ran(&ends, "locate@steer") >= 15 && ran(&ends, "steer") >= 15, "{ends:?}");
     run.replays(&events);
+}
+
+#[test]
+fn nested_calls_of_a_hundred_callers_through_lanes_of_one_thread_end_within_their_bounds() {
+    const CALLERS: usize = 100;
+    // A processor has at most 16 threads in a lane: each of 7 has the threads for its callers and one more.
+    const TOGETHER: usize = 15;
+    let _alone = CPUS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    // A lane with one thread keeps its token during a call, and the processors share CPUs: the declared times cover
+    // both. All calls at once exceed a cap.
+    let uncapped = "cap = '100%'\nhard_cap = '100%'";
+    let mut text = "name = 'nested'\nduration = '60s'\n".to_owned();
+    for callers in 0..CALLERS.div_ceil(TOGETHER) {
+        text += &format!("[processor.callers{callers}]\npool = {}\n{uncapped}\n", TOGETHER + 1);
+    }
+    let servers = ["front", "middle", "back"];
+    for (server, next) in servers.iter().zip([Some("middle"), Some("back"), None]) {
+        let calls = next.map_or(String::new(), |next| format!("calls = {{ method = '{next}', after = '0.5ms' }}"));
+        text += &format!(
+            "[processor.on_{server}]
+            pool = 1
+            {uncapped}
+            [operation.{server}]
+            on = 'on_{server}'
+            called = true
+            wcet = '1ms'
+            {calls}
+            [object.{server}]
+            operation = '{server}'
+            endpoints = ['tcp/{}']
+            requests = {CALLERS}\n",
+            unused_address()
+        );
+    }
+    for caller in 0..CALLERS {
+        text += &format!(
+            "[operation.c{caller}]
+            on = 'callers{}'
+            every = '2s'
+            wcet = '10ms'
+            calls = {{ method = 'front', after = '5ms' }}\n",
+            caller / TOGETHER
+        );
+    }
+    let system = Arc::new(read(&text, "nested.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let stub = |name: &str| object::<dyn Tracker>(&system, name).unwrap();
+    let served = servers.map(|name| {
+        let next = servers.iter().skip_while(|one| **one != name).nth(1);
+        Arc::new(Servant { eye: next.map(|next| stub(next)), ..Servant::default() })
+    });
+    let mut objects = Objects::new();
+    servers.iter().zip(&served).for_each(|(name, servant)| objects.add::<dyn Tracker>(name, servant.clone()));
+    let (mut node, installed) = objects.install(&system, None, Node::new(system.clone(), plan.clone())).unwrap();
+    let answered: Arc<Vec<AtomicU32>> = Arc::new((0..CALLERS).map(|_| AtomicU32::new(0)).collect());
+    let failed = Arc::new(AtomicU32::new(0));
+    for caller in 0..CALLERS {
+        let (front, answered, failed) = (stub("front"), answered.clone(), failed.clone());
+        node = node.body(format!("c{caller}"), move |_| match front.locate(caller as u32) {
+            Ok(found) if found.x == caller as f64 => drop(answered[caller].fetch_add(1, Ordering::Relaxed)),
+            _ => drop(failed.fetch_add(1, Ordering::Relaxed)),
+        });
+    }
+    let mut node = node.prepare().unwrap();
+    let serving = installed.serve(&mut node, None).unwrap();
+    let mut running = node.start();
+    let (mut events, began) = (Vec::new(), std::time::Instant::now());
+    // Each call has seven parts.
+    let (jobs, mut finished) = (2 * 7 * CALLERS, 0);
+    while finished < jobs || answered.iter().any(|one| one.load(Ordering::Relaxed) < 2) {
+        assert_eq!(failed.load(Ordering::Relaxed), 0, "no call fails");
+        assert!(began.elapsed().as_secs() < 40, "it takes too long: {answered:?}");
+        running.poll(&mut |processor, at, event| {
+            if let TraceEvent::Decision(DispatchDecision::End(end)) = event {
+                finished += usize::from(end.outcome.finished());
+            }
+            events.push((processor, at, event));
+        });
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let ended = running.stop(&mut |processor, at, event| events.push((processor, at, event)));
+    drop(serving);
+    assert_eq!(ended.lost.events, 0);
+    for servant in &served {
+        assert!(servant.located.load(Ordering::Relaxed) >= 2 * CALLERS as u32);
+    }
+    if let Some(refused) = refused(&ended.notes) {
+        return missing(refused);
+    }
+    let report = analyse(&system, &plan);
+    let bounds: BTreeMap<_, _> =
+        report.operations().filter_map(|(.., one)| Some((one.operation, Span::from_nanos(one.bound_ns?)))).collect();
+    let (mut within, mut beyond) = (0, Vec::new());
+    for (_, _, event) in &events {
+        let TraceEvent::Decision(DispatchDecision::End(end)) = event else { continue };
+        let Some(bound) = bounds.get(&end.job.operation).filter(|_| end.outcome.finished()) else { continue };
+        let from = match system.setting(usize::from(end.epoch), end.job.operation).deadline {
+            Deadline::Own(_) => end.release,
+            Deadline::Origin(_) => end.origin,
+        };
+        let response = end.end.since(from);
+        if response <= *bound {
+            within += 1;
+        } else {
+            beyond.push((&system.operation(end.job.operation).name, response, *bound));
+        }
+    }
+    assert!(beyond.is_empty(), "{beyond:?}");
+    assert!(within >= jobs, "only {within} of {jobs} jobs have bounds");
+    EndedRun { system, plan }.replays(&events);
 }
 
 #[test]
@@ -543,6 +664,119 @@ fn a_flood_of_refused_requests_leaves_time_for_less_urgent_lanes() {
         drop(serving);
     });
     assert!(all >= 100 && made * 4 >= all * 3, "{made} of {all} were in time");
+}
+
+#[test]
+fn requests_of_an_urgent_lane_do_not_wait_for_clients_of_a_less_urgent_one() {
+    use std::io::Write;
+    type Timed = (Instant, TraceEvent);
+    const URGENT: usize = 100;
+    let _alone = CPUS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let address = unused_address();
+    let text = format!(
+        "name = 'map'
+        [processor.main]
+        strategy = 'DM'
+        [operation.draw]
+        called = true
+        deadline = '5s'
+        wcet = '2ms'
+        [operation.copy]
+        called = true
+        deadline = '5s'
+        wcet = '2ms'
+        [operation.locate]
+        called = true
+        deadline = '100ms'
+        wcet = '1ms'
+        critical = true
+        [object.map]
+        operation = 'draw'
+        methods = {{ locate = 'locate', echo = 'copy' }}
+        endpoints = ['tcp/{address}']"
+    );
+    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let mut objects = Objects::new();
+    objects.add::<dyn Tracker>("map", Arc::new(Servant::default()));
+    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan.clone())).unwrap();
+    let mut node = node.prepare().unwrap();
+    let serving = installed.serve(&mut node, None).unwrap();
+    let mut running = node.start();
+    let message = |operation: &str, response, write: &dyn Fn(&mut Encoder)| {
+        let mut to = Encoder::new(ByteOrder::Big);
+        let header = RequestHeader { id: 0, response, target: Target::Key(b"map"), operation, contexts: &[] };
+        let begun = header.begin(&mut to).unwrap();
+        write(&mut to);
+        begun.end(&mut to).unwrap();
+        to.into_bytes()
+    };
+    let draw = message("hint", Response::None, &|to| {
+        "".encode(to).unwrap();
+        vec![0u8; 2_000].encode(to).unwrap();
+    });
+    let copy = message("echo", Response::Target, &|to| vec![0u8; 64 << 10].encode(to).unwrap());
+    // A low client that does not finish its message.
+    let mut half = std::net::TcpStream::connect(address).unwrap();
+    half.write_all(&draw[..draw.len() / 2]).unwrap();
+    let (ends, named) =
+        (AtomicBool::new(false), |name| system.operation_ids().find(|id| system.operation(*id).name == name));
+    let [low, copies, high] = ["draw", "copy", "locate"].map(|name| named(name).unwrap());
+    let (mut events, mut lacks) = (Vec::new(), None);
+    std::thread::scope(|scope| {
+        // One that floods the operation, and one that does not read its replies.
+        for messages in [draw.repeat(50), copy] {
+            let ends = &ends;
+            scope.spawn(move || {
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                while !ends.load(Ordering::Relaxed) && stream.write_all(&messages).is_ok() {}
+            });
+        }
+        let count = |events: &[Timed], operation| {
+            let finished = |event: &&Timed| matches!(event.1, TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == operation && end.outcome.finished());
+            events.iter().filter(finished).count()
+        };
+        let began = std::time::Instant::now();
+        let mut until = |events: &mut Vec<Timed>, enough: &dyn Fn(&[Timed]) -> bool| {
+            while !enough(events) && began.elapsed().as_secs() < 40 {
+                running.poll(&mut |_, at, event| events.push((at, event)));
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        };
+        until(&mut events, &|events| count(events, low) >= 10 && count(events, copies) >= 1);
+        let urgent = scope.spawn(|| {
+            let map = object::<dyn Tracker>(&system, "map").unwrap();
+            (0..URGENT).filter(|_| map.as_ref().within(Span::from_secs(20)).locate(7).is_ok()).count()
+        });
+        until(&mut events, &|events| count(events, high) >= URGENT && count(events, low) >= 50);
+        ends.store(true, Ordering::Relaxed);
+        let answered = urgent.join().unwrap();
+        let ended = running.stop(&mut |_, at, event| events.push((at, event)));
+        lacks = refused(&ended.notes).cloned();
+        // A thread may be within a write that no reader takes.
+        drop(serving);
+        assert_eq!(answered, URGENT);
+        assert!(count(&events, low) >= 50 && count(&events, copies) >= 1, "the low clients had their share");
+    });
+    drop(half);
+    if let Some(refused) = lacks {
+        return missing(refused);
+    }
+    let mut blame = Blame::new(&system, &plan.processors[0], false, Interest::All);
+    let accounts: Vec<_> = events.iter().filter_map(|(at, event)| blame.event(*at, event)).collect();
+    let urgent: Vec<_> = accounts.iter().filter(|account| account.end.job.operation == high).collect();
+    assert_eq!(urgent.len(), URGENT);
+    assert!(urgent.iter().all(|account| account.end.outcome == JobOutcome::Made), "{urgent:?}");
+    // It asked while jobs of the low lane ran.
+    let by_urgent = |part: ResponsePart| part.culprit().is_some_and(|who| who.operation == high);
+    assert!(accounts.iter().any(|account| account.end.job.operation != high && !account.total(by_urgent).is_zero()));
+    let less_urgent = |part| {
+        let (ResponsePart::Waited { rank, .. } | ResponsePart::Preempted { rank, .. }) = part else { return false };
+        rank == Rank::LessUrgent
+    };
+    let waited: Vec<_> = urgent.iter().filter(|account| !account.total(less_urgent).is_zero()).collect();
+    assert!(waited.is_empty(), "{waited:?}");
+    hyoshi_replay::replay(&system, &plan.processors[0], events).unwrap_or_else(|parted| panic!("{parted}"));
 }
 
 #[test]
