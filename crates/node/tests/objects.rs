@@ -286,8 +286,7 @@ fn nested_calls_of_a_hundred_callers_through_lanes_of_one_thread_end_within_thei
     // A processor has at most 16 threads in a lane: each of 7 has the threads for its callers and one more.
     const TOGETHER: usize = 15;
     let _alone = CPUS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // A lane with one thread keeps its token during a call, and the processors share CPUs: the declared times cover
-    // both. All calls at once exceed a cap.
+    // All calls at once exceed a cap.
     let uncapped = "cap = '100%'\nhard_cap = '100%'";
     let mut text = "name = 'nested'\nduration = '60s'\n".to_owned();
     for callers in 0..CALLERS.div_ceil(TOGETHER) {
@@ -317,8 +316,8 @@ fn nested_calls_of_a_hundred_callers_through_lanes_of_one_thread_end_within_thei
             "[operation.c{caller}]
             on = 'callers{}'
             every = '2s'
-            wcet = '10ms'
-            calls = {{ method = 'front', after = '5ms' }}\n",
+            wcet = '1ms'
+            calls = {{ method = 'front', after = '0.5ms' }}\n",
             caller / TOGETHER
         );
     }
@@ -361,6 +360,7 @@ fn nested_calls_of_a_hundred_callers_through_lanes_of_one_thread_end_within_thei
     let ended = running.stop(&mut |processor, at, event| events.push((processor, at, event)));
     drop(serving);
     assert_eq!(ended.lost.events, 0);
+    assert!(!ended.notes.iter().any(|note| matches!(note, RunNote::PoolExhausted { .. })), "{:?}", ended.notes);
     for servant in &served {
         assert!(servant.located.load(Ordering::Relaxed) >= 2 * CALLERS as u32);
     }

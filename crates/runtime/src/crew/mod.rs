@@ -301,8 +301,8 @@ impl<S: Scheduled> Crew<S> {
         self.operations.iter().any(|operation| operation.has_body)
     }
 
-    /// The number of threads of each lane: its pool, and one for each body that can be demoted. If jobs preempt within
-    /// lanes: one for each operation.
+    /// The number of threads of each lane: its pool, and one for each body that can be demoted or waits for a reply, and
+    /// for each servant that does. If jobs preempt within lanes: one for each operation, too.
     pub fn threads_of(&self, plan: &ProcessorPlan) -> Vec<usize> {
         let system = &self.common.system;
         let pool = usize::from(system.processor(self.processor).pool.max(1));
@@ -312,9 +312,10 @@ impl<S: Scheduled> Crew<S> {
             let (mut all, mut spare) = (0, 0);
             for operation in inside.map(|local| &self.operations[local]) {
                 let demoted = system.operation(operation.id).on_overrun != OnOverrun::Report;
-                // A body that waits for a reply keeps its thread.
+                // A body or a servant that waits for a reply keeps its thread.
                 let calls = self.common.calls[operation.id.index()].is_some();
-                let takes_one = operation.has_body && (demoted || calls);
+                let waits = calls && (operation.has_body || self.common.served[operation.id.index()]);
+                let takes_one = waits || (operation.has_body && demoted);
                 (all, spare) = (all + 1, spare + usize::from(takes_one));
             }
             if self.preemptive { pool.max(all + 1) + spare } else { pool + spare }
