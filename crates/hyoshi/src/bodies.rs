@@ -92,7 +92,7 @@ impl Bodies {
         for (operation, _) in &self.given {
             if let Some(object) = self.objects.serving(system, operation) {
                 let text =
-                    format!("operation `{operation}` has a body and the servant of object `{object}`: remove one");
+                    format!("operation `{operation}` has both a body and a servant (object `{object}`): remove one");
                 return Err(text.into());
             }
         }

@@ -1,7 +1,8 @@
-//! Who reaches an object, and what its clients may ask for: `endpoints` and `clients` of `[object.NAME]`.
+//! The endpoints at which an object is served, and the limits of its clients: `endpoints` and `clients` of
+//! `[object.NAME]`.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::{Address, ClientCeiling, ClientName, Endpoint, ServedObject};
@@ -17,7 +18,10 @@ const BURST: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Ceilings {
     /// All objects of a processor share its connections.
-    endpoints: Vec<Endpoint>,
+    /// Its addresses, and whether they are over TLS. Names as the system resolves them at the start.
+    addresses: Vec<(SocketAddr, bool)>,
+    /// Whether it is served at a Unix socket.
+    has_socket: bool,
     /// Whether the file names users among its clients: then its Unix sockets are open to all users.
     has_users: bool,
     entries: Vec<CeilingEntry>,
@@ -33,11 +37,11 @@ struct CeilingEntry {
     /// The number of its user.
     uid: Option<u32>,
     /// When the client's next request is due, in ns of CLOCK_MONOTONIC, if all earlier ones had come one interval apart
-    /// (the generic cell rate algorithm, ITU-T I.371). Of a network: for each address that may not send at once.
+    /// (the generic cell rate algorithm, ITU-T I.371). A network has one entry for each address with a next request that is not due yet.
     due: PiMutex<HashMap<Option<IpAddr>, u64>>,
 }
 
-/// Addresses of a network that have limits of their own. Further ones share one.
+/// Addresses of a network with separate limits. All others share one limit.
 const ADDRESSES: usize = 256;
 
 /// What a request gets.
@@ -68,8 +72,19 @@ impl Ceilings {
             due: PiMutex::new(HashMap::with_capacity(ADDRESSES + 1)),
         };
         let entries = object.clients.iter().map(entry).collect();
-        let (endpoints, has_users) = (object.endpoints.clone(), object.has_users());
-        Ceilings { endpoints, has_users, entries, clamped: AtomicU64::new(0), refused: AtomicU64::new(0) }
+        let of_endpoint = |endpoint: &Endpoint| match endpoint {
+            Endpoint::Tcp(address) => addresses_of(address, false),
+            Endpoint::Tls(address) => addresses_of(address, true),
+            Endpoint::Unix(_) => Vec::new(),
+        };
+        Ceilings {
+            addresses: object.endpoints.iter().flat_map(of_endpoint).collect(),
+            has_socket: object.endpoints.iter().any(|one| matches!(one, Endpoint::Unix(_))),
+            has_users: object.has_users(),
+            entries,
+            clamped: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
     }
 
     pub fn clamped(&self) -> u64 {
@@ -143,22 +158,10 @@ impl Ceilings {
         let Some(reached) = client.reached() else {
             // A socket of another object may be open to all users.
             let is_own = client.credentials().is_some_and(|client| client.uid == 0 || client.uid == own_user());
-            return self.endpoints.iter().any(|one| matches!(one, Endpoint::Unix(_))) && (self.has_users || is_own);
+            return self.has_socket && (self.has_users || is_own);
         };
-        self.endpoints.iter().any(|endpoint| {
-            let (address, secure) = match endpoint {
-                Endpoint::Tcp(address) => (address, false),
-                Endpoint::Tls(address) => (address, true),
-                Endpoint::Unix(_) => return false,
-            };
-            let is_at = match address {
-                Address::Ip(address) => {
-                    (address.ip().to_canonical(), address.port()) == (reached.ip().to_canonical(), reached.port())
-                }
-                Address::Name(_, port) => *port == reached.port(),
-            };
-            is_at && secure == client.is_secure()
-        })
+        let reached = (canonical(reached), client.is_secure());
+        self.addresses.contains(&reached)
     }
 
     fn find(&self, client: &RequestClient) -> Option<u32> {
@@ -188,7 +191,7 @@ impl CeilingEntry {
     fn keeps_rate(&self, address: Option<IpAddr>, interval: u64, now: u64) -> bool {
         let mut all = self.due.lock();
         if all.len() >= ADDRESSES && !all.contains_key(&address) {
-            // Those that may send at once lose nothing.
+            // An entry that is due already holds no information.
             all.retain(|_, due| *due > now);
         }
         let is_full = all.len() >= ADDRESSES && !all.contains_key(&address);
@@ -199,6 +202,22 @@ impl CeilingEntry {
         *due = (*due).max(now).saturating_add(interval);
         true
     }
+}
+
+fn addresses_of(address: &Address, secure: bool) -> Vec<(SocketAddr, bool)> {
+    let all = match address {
+        Address::Ip(address) => vec![*address],
+        // The first, as the ORB binds it.
+        Address::Name(host, port) => match (host.as_str(), *port).to_socket_addrs() {
+            Ok(mut all) => all.next().into_iter().collect(),
+            Err(_) => Vec::new(),
+        },
+    };
+    all.into_iter().map(|address| (canonical(address), secure)).collect()
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// An address, or of IPv6 the network of one client, which has more addresses than can be kept.

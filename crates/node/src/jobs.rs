@@ -206,8 +206,8 @@ impl std::error::Error for OperationBindError {}
 const TURN: usize = 64;
 
 impl JobOrder {
-    /// For the objects of one processor. At most `requests` of their requests are read and not yet answered, besides
-    /// calls of operations of the file, which have places of their own.
+    /// For the objects of one processor. Holds at most `requests` unanswered requests. Places for calls of the file are
+    /// reserved in addition.
     pub fn new(system: &Arc<System>, processor: ProcessorId, requests: usize) -> Self {
         let of_calls = |object: &ServedObject| {
             object
@@ -218,7 +218,7 @@ impl JobOrder {
                 })
                 .count()
         };
-        // A caller waits for its reply before its next call. A oneway call may overtake the one before.
+        // A caller whose call timed out may call again while the first call still has its place.
         let calls = 2 * system.objects.iter().map(of_calls).sum::<usize>();
         let most = u32::try_from(requests.max(1) + calls).unwrap_or(u32::MAX);
         let held = HeldRequests { requests: (0..most).map(|_| None).collect(), free: (0..most).rev().collect() };
@@ -401,7 +401,9 @@ impl Order for JobOrder {
                     let signal = bound.callers.admit(&self.0.system, &request, &call, now, &run);
                     (signal.map(|signal| (signal.to, Some(signal))), Ok(None))
                 }
-                _ => {
+                // Only calls of the file may have their places.
+                Some(_) => (Err(SystemKind::NoPermission.not_done(minor::CALLERS_ONLY)), Ok(None)),
+                None => {
                     let admit = |ceilings: &Ceilings| ceilings.admit(&request, binding, timing.as_ref(), now);
                     let admitted = bound.ceilings.as_ref().map_or(Ok(None), admit);
                     let requested = |id: &&OperationId| self.0.system.operation(**id).is_requested();

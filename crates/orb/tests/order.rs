@@ -496,7 +496,7 @@ fn a_turn_is_bounded_and_clients_take_turns_within_it() {
 
 #[test]
 fn a_turn_reports_whether_it_has_read_all() {
-    let limits = ServerLimits { turn_messages: 16, ..ServerLimits::default() };
+    let limits = ServerLimits { turn_messages: 8, ..ServerLimits::default() };
     let shelf = Arc::new(Shelf::default());
     let (server, lane) = owned(shelf.clone(), limits);
     let (mut one, mut other) = (peer::connect(&server.orb), peer::connect(&server.orb));
@@ -505,17 +505,17 @@ fn a_turn_reports_whether_it_has_read_all() {
     }
     assert!(lane.turn().is_all);
     // More than its half of a turn, but fewer than a turn reads.
-    server.send(&mut one, (1..=11).map(|at| 2 * at));
+    server.send(&mut one, (1..=6).map(|at| 2 * at));
     server.send(&mut other, [2]);
     let mut read = 0;
-    while read < 12 {
+    while read < 7 {
         let turn = lane.turn();
         let arrived = shelf.take(0);
         read += arrived.len();
         arrived.into_iter().for_each(OrderedRequest::run);
-        assert!(read == 12 || !turn.is_all, "{read} of 12 were read");
+        assert!(read == 7 || !turn.is_all, "{read} of 7 were read");
     }
-    assert_eq!((replies(&mut one, 11).len(), replies(&mut other, 1).len()), (11, 1));
+    assert_eq!((replies(&mut one, 6).len(), replies(&mut other, 1).len()), (6, 1));
 }
 
 /// A shelf with places for calls of operations.

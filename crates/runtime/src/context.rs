@@ -257,13 +257,13 @@ impl<'a> JobContext<'a> {
         self.processor.common.now()
     }
 
-    /// Time until the deadline; zero after it. Before a call, until the deadline of the operation's end, also if the file
-    /// divides it.
+    /// Time until the deadline, or zero after it. Before a call it counts to the end of the whole operation, even with
+    /// `divide = true`.
     pub fn time_left(&self) -> Span {
-        let CurrentJob { job, deadline, .. } = self.current();
+        let CurrentJob { job, deadline, release, .. } = self.current();
         let common = &self.processor.common;
         let end = common.calls[job.operation.index()].as_ref().map_or(deadline, |parts| {
-            let region = self.processor.crew.lock().dispatcher.region();
+            let region = common.system.epoch_at(release);
             let of = |id| common.system.setting(region, id).deadline.span();
             deadline.saturating_add(of(parts.rest).saturating_sub(of(job.operation)))
         });

@@ -71,7 +71,7 @@ impl<P: Probe> Dispatcher<P> {
             wcet: operation.wcet,
             importance: operation.importance,
         };
-        // A request that arrives late has less time left. It is not more urgent than the file says for that.
+        // A late request has less time left, but never ranks above its operation's declared deadline.
         let deadline = job.deadline.since(job.release).max(declared.deadline);
         let asked = Traits { deadline, importance: job.importance, ..declared };
         let (declared, asked) = (ranking.urgency(&declared), ranking.urgency(&asked));

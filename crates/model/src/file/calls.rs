@@ -228,20 +228,20 @@ pub(super) fn declare<'a>(
     call_parts.iter().map(declare).collect()
 }
 
-/// Whether the deadline of a call's parts can be divided: they run one after the other.
+/// Whether the deadline can be divided: all parts must run in sequence.
 fn divides(log: &mut Log, declared: &[DeclaredOperation<'_>], place: Place, parts: RangeInclusive<usize>) -> bool {
     let is_oneway = |one: &&DeclaredOperation<'_>| {
         matches!(one.part, CallPhase::Before { .. }) && one.calls.is_some_and(|call| call.oneway)
     };
     let Some(oneway) = declared[parts].iter().find(is_oneway) else { return true };
-    log.error(place, "`divide` is for calls that wait for their replies")
-        .also(oneway.calls.map_or(place, |call| call.method.place), "this one does not")
+    log.error(place, "`divide` requires calls that wait for replies")
+        .also(oneway.calls.map_or(place, |call| call.method.place), "this call is oneway")
         .help("remove it, or set a `deadline` on the method");
     false
 }
 
-/// Gives each part the share of the deadline that its worst case has, with that of everything before it and the longest
-/// delays between hosts (equal flexibility, Kao and Garcia-Molina 1997, computed once from the worst cases). Methods with a
+/// Gives each part a share of the deadline, proportional to the worst-case time up to its end, with the longest delays
+/// between hosts (equal flexibility, Kao and Garcia-Molina 1997, computed once from the worst cases). Methods with a
 /// deadline of their own keep it.
 fn divide(
     declared: &[DeclaredOperation<'_>],
@@ -262,7 +262,12 @@ fn divide(
         ends.push(elapsed);
     }
     for (position, end) in parts.zip(ends) {
-        if position != begin && by_file[position] && declared[position].method.is_some() {
+        // The file's deadline of a method is stored under its last part.
+        let last = match declared[position].part {
+            CallPhase::Before { rest, .. } => rest,
+            _ => position,
+        };
+        if position != begin && by_file[last] && declared[last].method.is_some() {
             continue;
         }
         let share = u128::from(whole.value.span().as_nanos()) * end / elapsed;

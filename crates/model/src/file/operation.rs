@@ -79,7 +79,7 @@ impl<'a> DeclaredOperation<'a> {
         let is_first = table.get("after").is_none() && table.get("called").is_none();
         if let (false, Some(place)) = (is_first, self.calls.and_then(|call| call.divide)) {
             log.error(place, "`divide` is for periodic operations")
-                .help("remove it, or set it in the periodic operation from which the calls begin");
+                .help("remove it, or set it on the periodic operation that starts the calls");
         }
         let mut refuse = |key: &str, why: &str, help: &str| {
             if table.get(key).is_some() {

@@ -267,7 +267,7 @@ pub struct Collocated<'a, T: ?Sized> {
     local: &'a Local<T>,
     /// The servant can read its object's id, and deactivate the object.
     _within: current::Within,
-    /// What the servant does to the thread's priority ends with the call.
+    /// Restores the thread's priority after the call.
     _scope: ServantScope,
 }
 

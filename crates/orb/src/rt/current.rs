@@ -18,7 +18,7 @@ use crate::shared::used_orb;
 
 thread_local! {
     static THREAD: Cell<ThreadRtState> = const { Cell::new(ThreadRtState { priority: None, policy: None, home: None }) };
-    /// What [`set_priority`] found on a thread whose policy was not set here.
+    /// The kernel's scheduling of the thread before its first [`set_priority`].
     static FOUND: Cell<Option<Scheduling>> = const { Cell::new(None) };
     /// Of the thread's calls, instead of those of the ORB.
     static POLICIES: RefCell<Option<Arc<ClientPolicies>>> = const { RefCell::new(None) };

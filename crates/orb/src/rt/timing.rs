@@ -65,8 +65,8 @@ pub fn machine_clock() -> u64 {
     *CLOCK.get_or_init(hyoshi_os::clock::identity)
 }
 
-/// Calls within `run` on this thread carry this timing, and calls of the servants that they reach. With a node, calls of
-/// a job carry the job's timing without it, and calls of the file always.
+/// Calls within `run` on this thread carry this timing, and calls of the servants that they reach. In a node,
+/// calls of a job carry the job's timing by default. Calls of the file always do.
 pub fn with_timing<R>(timing: CallTiming, run: impl FnOnce() -> R) -> R {
     let sent = monotonic().as_nanos();
     let deadline = timing.within.map_or(u64::MAX, |within| sent.saturating_add(within.as_nanos()));

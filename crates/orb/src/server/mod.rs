@@ -82,9 +82,8 @@ pub struct LaneOptions {
     /// Octets of each thread's stack; default 256 KiB, at least 64 KiB.
     pub stack: usize,
     /// How long its threads poll for clients before they sleep; default 0. That spares the time to wake up, and each
-    /// such thread uses a CPU. Requests do not prolong the time. Afterwards the lane does not poll for as long, so it
-    /// keeps a CPU from lower lanes for no longer than this. Threads of such a lane do not linger
-    /// ([`ServerLimits::linger`]).
+    /// such thread uses a CPU. Requests do not prolong the time. Afterwards the lane does not poll for as long: it
+    /// polls at most half of the time. Threads of such a lane do not linger ([`ServerLimits::linger`]).
     pub busy_poll: Span,
 }
 

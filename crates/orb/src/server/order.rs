@@ -121,7 +121,7 @@ pub(super) struct Ordered {
 struct RequestSlots {
     #[expect(clippy::vec_box, reason = "a request has its place as long as it is held, and is moved about")]
     free: Vec<Box<RequestSlot>>,
-    /// The last free ones are for calls of operations of a file.
+    /// The last free ones are reserved for calls of operations of a file.
     for_calls: usize,
     /// Octets of messages in the others.
     octets: usize,
@@ -162,9 +162,12 @@ impl RequestSlots {
         few && self.free.len() > self.for_calls && self.octets < lane.most_unfinished
     }
 
-    /// Whether there is one of those for calls. Their octets do not count against the lane's.
-    fn has_room_for(&self, request: &giop::Request<'_>) -> bool {
-        self.for_calls > 0 && !self.free.is_empty() && request.contexts.get(CONTEXT_HYOSHI_CALL).is_some()
+    /// Whether a reserved place is free, and the request is a call. It may exceed the lane's octets.
+    fn has_room_for(&self, lane: &Lane, connection: &Connection, request: &giop::Request<'_>) -> bool {
+        self.for_calls > 0
+            && !self.free.is_empty()
+            && connection.ordered.load(Ordering::Relaxed) < lane.in_flight
+            && request.contexts.get(CONTEXT_HYOSHI_CALL).is_some()
     }
 
     /// The one that has waited longest, of those for which there is one.
@@ -197,7 +200,7 @@ impl Lane {
         }
         let octets = received.octets().len();
         let mut places = ordered.places.lock();
-        if !places.has_room(self, connection) && !places.has_room_for(request) {
+        if !places.has_room(self, connection) && !places.has_room_for(self, connection, request) {
             return Handed::Full;
         }
         let Some(mut place) = places.free.pop() else { return Handed::Full };

@@ -27,7 +27,7 @@ pub struct OwnedLane {
 pub struct LaneTurn {
     /// The number of messages.
     pub messages: usize,
-    /// Whether no message is left that had arrived before the turn. False also if connections wait for a place.
+    /// True if the turn read every message that arrived before it, except on connections that wait for a place.
     pub is_all: bool,
 }
 
@@ -56,7 +56,7 @@ impl OwnedLane {
         lane.turning.store(hyoshi_os::own_thread(), Ordering::Relaxed);
         let alive = Alive::begin(lane);
         let (mut left, mut turn) = (lane.turn, LaneTurn::default());
-        // Of sources that used up their share.
+        // A source used up its share and may have more messages.
         let mut is_rest = false;
         let mut found = [(Ready::Poked, false); AT_ONCE];
         while !left.is_spent() && !lane.stopping() {
@@ -80,7 +80,7 @@ impl OwnedLane {
                     is_rest = false;
                     continue;
                 }
-                turn.is_all = !lane.has_waiting();
+                turn.is_all = true;
                 break;
             }
         }

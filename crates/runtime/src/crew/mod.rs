@@ -421,7 +421,7 @@ impl<S: Scheduled> Crew<S> {
         self.payloads.unserved().filter(|call| call & calls::THREAD == 0).for_each(|call| wakeups.refuse(call));
     }
 
-    /// Whether another thread than `me` serves the lane, or is about to.
+    /// Whether the lane has a thread other than `me` that is free for a job.
     fn has_another(&self, lane: u8, me: u16) -> bool {
         let is_free = |member: &LaneThread<S>| {
             member.lane == lane && !member.idle && member.job.is_none() && member.call == InCall::No
