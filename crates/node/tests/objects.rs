@@ -131,6 +131,18 @@ struct Run {
     _cpus: RwLockReadGuard<'static, ()>,
 }
 
+/// A file with one processor, and its node with these objects.
+fn serving(text: &str, names: &[&str]) -> (Arc<System>, Arc<Plan>, ServingObjects, RunningNode) {
+    let system = Arc::new(read(text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let mut objects = Objects::new();
+    names.iter().for_each(|name| objects.add::<dyn Tracker>(name, Arc::new(Servant::default())));
+    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan.clone())).unwrap();
+    let mut node = node.prepare().unwrap();
+    let serving = installed.serve(&mut node, None).unwrap();
+    (system, plan, serving, node.start())
+}
+
 /// Runs share the CPUs; a test that floods them has them alone.
 static CPUS: RwLock<()> = RwLock::new(());
 
@@ -248,7 +260,7 @@ fn a_body_that_calls_an_object_runs_both_parts_of_its_operation_and_nested_calls
 }
 
 #[test]
-fn a_lane_with_one_thread_waits_for_the_calls_of_its_bodies_and_each_rest_runs_once() {
+fn the_rests_of_calls_run_once_each_also_where_a_lane_has_one_thread() {
     let steer: Body = Box::new(|_, map| drop(map.locate(7)));
     let text = text(&unused_address().to_string(), &unused_address().to_string());
     let text = text.replace("strategy = 'EDF'", "strategy = 'EDF'\n        pool = 1");
@@ -466,15 +478,16 @@ fn forged_calls_are_refused_if_implausible_or_repeated_and_a_flood_of_them_does_
     let source = run.system.operation_ids().find(|id| run.system.operation(*id).name == "explore:call").unwrap();
     let system = hyoshi_runtime::fingerprint(&run.system);
     let mut stream = std::net::TcpStream::connect(at).unwrap();
-    let request_with = |system, number: u64, period: u64| {
+    let request_to = |operation, system, number: u64, period: u64| {
         let data = OperationCall { system, source: source.0, number, period }.octets();
         let contexts = [ServiceContext { tag: CONTEXT_HYOSHI_CALL, data: &data }];
         let mut to = Encoder::new(ByteOrder::Big);
         let (target, response, id) = (Target::Key(b"map"), Response::Target, (number as u32).wrapping_mul(2));
-        let header = RequestHeader { id, response, target, operation: "nothing", contexts: &contexts };
+        let header = RequestHeader { id, response, target, operation, contexts: &contexts };
         header.begin(&mut to).unwrap().end(&mut to).unwrap();
         to.into_bytes()
     };
+    let request_with = |system, number, period| request_to("nothing", system, number, period);
     let request = |system, number: u64| request_with(system, number, 20_000_000);
     let mut refusals = |requests: Vec<Vec<u8>>| {
         stream.write_all(&requests.concat()).unwrap();
@@ -494,6 +507,8 @@ fn forged_calls_are_refused_if_implausible_or_repeated_and_a_flood_of_them_does_
     assert_eq!(refusals(vec![request(system, ahead)]), 0);
     assert_eq!(refusals(vec![request(system, ahead)]), 1, "the same number again");
     assert_eq!(refusals(vec![request(system ^ 1, ahead + 1)]), 1, "another system");
+    let of_another = request_to("_get_name", system ^ 1, ahead + 1, 20_000_000);
+    assert_eq!(refusals(vec![of_another]), 1, "it holds no place of the file's calls");
     let refused = refusals((0..100).map(|number| request(system, ahead + 2 + number)).collect());
     assert!(refused > 80, "{refused} of 100 were refused");
     let (_, events, run) = run.until(|_| true);
@@ -523,15 +538,7 @@ fn a_client_gets_no_more_than_its_ceiling_and_rate() {
         clients = [{{ user = '{uid}', importance = 3, critical = false }}]",
         socket = socket.display()
     );
-    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
-    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
-    let mut objects = Objects::new();
-    objects.add::<dyn Tracker>("refusing", Arc::new(Servant::default()));
-    objects.add::<dyn Tracker>("clamping", Arc::new(Servant::default()));
-    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan)).unwrap();
-    let mut node = node.prepare().unwrap();
-    let serving = installed.serve(&mut node, None).unwrap();
-    let running = node.start();
+    let (system, _, serving, running) = serving(&text, &["refusing", "clamping"]);
     let refusing = object::<dyn Tracker>(&system, "refusing").unwrap();
     let clamping = object::<dyn Tracker>(&system, "clamping").unwrap();
     let asked = |importance, critical| CallTiming { importance, critical, ..CallTiming::default() };
@@ -564,7 +571,10 @@ fn a_client_gets_no_more_than_its_ceiling_and_rate() {
 #[test]
 fn objects_of_a_processor_are_reached_only_at_their_own_endpoints() {
     let folder = folder();
-    let (open, socket) = (unused_address(), folder.join("map.sock"));
+    let mut open = unused_address();
+    // `localhost` is another address, with the same port.
+    open.set_ip("127.0.0.2".parse().unwrap());
+    let socket = folder.join("map.sock");
     let text = format!(
         "name = 'map'
         [operation.query]
@@ -576,19 +586,15 @@ fn objects_of_a_processor_are_reached_only_at_their_own_endpoints() {
         endpoints = ['tcp/{open}']
         [object.closed]
         operation = 'query'
-        endpoints = ['unix/{socket}']",
-        socket = socket.display()
+        endpoints = ['unix/{socket}']
+        [object.named]
+        operation = 'query'
+        endpoints = ['tcp/localhost:{port}']",
+        socket = socket.display(),
+        port = open.port()
     );
-    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
-    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
-    let mut objects = Objects::new();
-    ["open", "closed"].iter().for_each(|name| objects.add::<dyn Tracker>(name, Arc::new(Servant::default())));
-    assert_eq!(objects.serving(&system, "query"), Some("open"));
-    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan)).unwrap();
-    let mut node = node.prepare().unwrap();
-    let serving = installed.serve(&mut node, None).unwrap();
-    let running = node.start();
-    for name in ["open", "closed"] {
+    let (system, _, serving, running) = serving(&text, &["open", "closed", "named"]);
+    for name in ["open", "closed", "named"] {
         object::<dyn Tracker>(&system, name).unwrap().echo(&[]).unwrap();
     }
     let orb = Orb::client().unwrap();
@@ -597,8 +603,10 @@ fn objects_of_a_processor_are_reached_only_at_their_own_endpoints() {
     };
     let tcp = format!("iiop:1.2@{open}");
     through(&tcp, "open").unwrap();
-    let raised = through(&tcp, "closed").unwrap_err();
-    assert_eq!((raised.kind, raised.minor), (SystemKind::ObjectNotExist, minor::NO_OBJECT));
+    for elsewhere in ["closed", "named"] {
+        let raised = through(&tcp, elsewhere).unwrap_err();
+        assert_eq!((raised.kind, raised.minor), (SystemKind::ObjectNotExist, minor::NO_OBJECT), "{elsewhere}");
+    }
     running.stop(&mut |_, _, _| {});
     drop(serving);
     std::fs::remove_dir_all(folder).unwrap();
@@ -623,14 +631,7 @@ fn a_flood_of_refused_requests_leaves_time_for_less_urgent_lanes() {
         endpoints = ['tcp/{address}']
         clients = [{{ address = '127.0.0.1', min_interval = '1h', excess = 'refuse' }}]"
     );
-    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
-    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
-    let mut objects = Objects::new();
-    objects.add::<dyn Tracker>("map", Arc::new(Servant::default()));
-    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan)).unwrap();
-    let mut node = node.prepare().unwrap();
-    let serving = installed.serve(&mut node, None).unwrap();
-    let mut running = node.start();
+    let (system, _, serving, mut running) = serving(&text, &["map"]);
     let mut request = Encoder::new(ByteOrder::Big);
     let (target, response) = (Target::Key(b"map"), Response::None);
     let header = RequestHeader { id: 0, response, target, operation: "nothing", contexts: &[] };
@@ -695,14 +696,7 @@ fn requests_of_an_urgent_lane_do_not_wait_for_clients_of_a_less_urgent_one() {
         methods = {{ locate = 'locate', echo = 'copy' }}
         endpoints = ['tcp/{address}']"
     );
-    let system = Arc::new(read(&text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
-    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
-    let mut objects = Objects::new();
-    objects.add::<dyn Tracker>("map", Arc::new(Servant::default()));
-    let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan.clone())).unwrap();
-    let mut node = node.prepare().unwrap();
-    let serving = installed.serve(&mut node, None).unwrap();
-    let mut running = node.start();
+    let (system, plan, serving, mut running) = serving(&text, &["map"]);
     let message = |operation: &str, response, write: &dyn Fn(&mut Encoder)| {
         let mut to = Encoder::new(ByteOrder::Big);
         let header = RequestHeader { id: 0, response, target: Target::Key(b"map"), operation, contexts: &[] };
@@ -789,6 +783,12 @@ fn a_servant_without_an_object_is_an_error_with_the_file_s_objects() {
         names.iter().for_each(|name| objects.add::<dyn Tracker>(name, Arc::new(Servant::default())));
         objects.install(&system, None, Node::new(system.clone(), plan.clone())).map(drop).unwrap_err()
     };
+    let mut objects = Objects::new();
+    objects.add::<dyn Tracker>("map", Arc::new(Servant::default()));
+    assert_eq!(
+        ["query", "locate@steer", "steer"].map(|one| objects.serving(&system, one)),
+        [Some("map"), Some("map"), None]
+    );
     let known = vec!["map".to_owned(), "eye".to_owned()];
     assert_eq!(install(&["moon"]), ServantError::Unknown { object: "moon".into(), known });
     assert_eq!(install(&["map", "map"]), ServantError::Twice { object: "map".into() });

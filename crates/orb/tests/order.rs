@@ -545,15 +545,23 @@ fn calls_of_operations_have_places_that_no_other_request_takes() {
     let target = Target::Key(&key);
     let header = RequestHeader { id: 2, response: Response::Target, target, operation: "nothing", contexts: &contexts };
     header.begin(&mut to).unwrap().end(&mut to).unwrap();
-    let mut calls = peer::connect(&server.orb);
-    calls.write_all(to.bytes()).unwrap();
-    let mut arrived = shelf.take(1);
-    assert_eq!(arrived[0].operation_call(), Some(call));
-    arrived.pop().unwrap().run();
-    assert_eq!(replies(&mut calls, 1), [2]);
-    assert_eq!(shelf.len(), 0, "no place of the call went to the flood");
+    let mut calls = [(); 2].map(|()| peer::connect(&server.orb));
+    calls[0].write_all(to.bytes()).unwrap();
+    let first = shelf.take(1).pop().unwrap();
+    assert_eq!(first.operation_call(), Some(call));
+    // The next call waits behind the flood's requests, and takes the place of the first.
+    calls[1].write_all(to.bytes()).unwrap();
+    first.run();
+    assert_eq!(replies(&mut calls[0], 1), [2]);
+    let second = shelf.take(1).pop().unwrap();
+    assert_eq!(second.operation_call(), Some(call), "no place of the calls goes to the flood");
+    // While a call has its place, the other requests have all of theirs.
     held.into_iter().for_each(OrderedRequest::run);
-    let mut ran = 4;
+    let held = shelf.take(4);
+    second.run();
+    assert_eq!(replies(&mut calls[1], 1), [2]);
+    held.into_iter().for_each(OrderedRequest::run);
+    let mut ran = 8;
     while ran < 80 {
         let held = shelf.take(1);
         assert!(held.len() <= 4);

@@ -15,8 +15,8 @@ use hyoshi_orb::rt::{
     ThreadpoolError, ThreadpoolLane, ThreadpoolOptions, current,
 };
 use hyoshi_orb::{
-    AdapterBuilder, AdapterError, ClientInterceptor, Ior, IorEndpoint, Orb, OrbBuilder, Outgoing, Replied,
-    ServiceContexts, SystemException, SystemKind, TlsClient, TlsServer, minor,
+    AdapterBuilder, AdapterError, ClientInterceptor, Ior, IorEndpoint, LaneOptions, Orb, OrbBuilder, Order,
+    OrderedRequest, Outgoing, Replied, ServiceContexts, SystemException, SystemKind, TlsClient, TlsServer, minor,
 };
 use hyoshi_os::own_thread;
 use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
@@ -705,6 +705,36 @@ fn a_client_is_refused_on_lanes_above_its_ceiling() {
 }
 
 #[test]
+fn a_servant_does_not_set_the_kernel_priority_of_a_thread_that_the_program_orders() {
+    struct AtOnce;
+    impl Order for AtOnce {
+        fn arrived(&self, _: u32, request: OrderedRequest) {
+            request.run();
+        }
+    }
+    let lane = LaneOptions { name: "mine".to_owned(), threads: 0, ..LaneOptions::default() };
+    let orb = listening(direct().lane(lane).order(AtOnce, 1));
+    let adapter = orb.adapter("a").build().unwrap();
+    let probed = Probed::new();
+    let tracker = adapter.activate_ordered::<dyn Tracker>("x", probed.probe.clone(), 0).unwrap();
+    orb.ready();
+    let lane = orb.owned_lane("mine").unwrap();
+    let client = Orb::client().unwrap();
+    let tracker = remote(&client, &tracker);
+    let own = Ran::here();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| tracker.locate(20));
+        while !call.is_finished() {
+            lane.turn();
+            lane.wait(Some(Duration::from_millis(1)));
+        }
+        call.join().unwrap().unwrap();
+    });
+    assert_eq!(probed.next(), Ran { current: Some(20), ..own.clone() });
+    assert_eq!(Ran::here(), own);
+}
+
+#[test]
 fn what_a_servant_sets_on_a_thread_of_its_callers_ends_with_the_call() {
     let orb = listening(direct().collocation(true));
     let (adapter, probed) = served(orb.adapter("a"));
@@ -719,7 +749,7 @@ fn what_a_servant_sets_on_a_thread_of_its_callers_ends_with_the_call() {
             let own = Ran::here();
             tracker.locate(20).unwrap();
             assert!(probed.next().at(20, 60));
-            assert_eq!(format!("{:?}", Ran::here()), format!("{own:?}"));
+            assert_eq!(Ran::here(), own);
         }
     })
     .join()
@@ -886,17 +916,23 @@ fn accepted_connections_of_all_lanes_have_the_properties_of_the_server() {
     assert!(small.iter().zip(default).all(|(small, default)| small * 2 < default), "{small:?}, {default:?}");
 }
 
-/// The state of this process's thread of that name, as in proc(5).
-fn state(name: &str) -> char {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+/// The state of this process's thread of that name, and its CPU time, as in proc(5).
+fn state(name: &str) -> (char, Duration) {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|thread| Some(thread.ok()?.path()));
     let state = |stat: String| stat.split_once(&format!("({name}) "))?.1.chars().next();
-    threads.filter_map(|thread| state(std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?)).next().unwrap()
+    let of = |thread: std::path::PathBuf| {
+        let state = state(std::fs::read_to_string(thread.join("stat")).ok()?)?;
+        let used = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+        Some((state, Duration::from_nanos(used.split(' ').next()?.parse().ok()?)))
+    };
+    threads.filter_map(of).next().unwrap()
 }
 
 #[test]
 fn a_lane_polls_for_its_time_and_then_sleeps_until_a_request() {
+    const POLLS: Duration = Duration::from_millis(200);
     let orb = listening(direct());
-    let polling = ThreadpoolLane { busy_poll: Span::from_millis(400), ..lane(7, 1) };
+    let polling = ThreadpoolLane { busy_poll: Span::from_nanos(POLLS.as_nanos() as u64), ..lane(7, 1) };
     let pool = orb.rt().create_threadpool_with_lanes(&[polling], &DEFAULT()).unwrap();
     let (adapter, probed) = served(orb.adapter("a").threadpool(pool));
     let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
@@ -904,26 +940,35 @@ fn a_lane_polls_for_its_time_and_then_sleeps_until_a_request() {
     let client = Orb::client().unwrap();
     let tracker = remote(&client, &tracker);
     let name = format!("rt{pool}-7-0");
-    // Its first time began with the thread.
-    std::thread::sleep(Duration::from_millis(900));
-    assert_eq!(state(&name), 'S');
-    tracker.nothing().unwrap();
-    assert_eq!(probed.next().thread, name);
-    let begun = std::time::Instant::now();
-    let polls = (0..10).filter(|_| state(&name) == 'R').count();
-    let sampled = begun.elapsed();
-    assert!(polls >= 5 || sampled > Duration::from_millis(300), "{polls} of 10 in {sampled:?}");
-    // Requests within the time do not prolong it.
-    while begun.elapsed() < Duration::from_millis(300) {
-        tracker.nothing().unwrap();
-        probed.next();
+    let end = std::time::Instant::now() + Duration::from_secs(40);
+    // The CPU time of the thread until it sleeps; with requests meanwhile, which do not prolong it.
+    let until_it_sleeps = |requests: bool| {
+        let (_, before) = state(&name);
+        loop {
+            if requests {
+                tracker.nothing().unwrap();
+                assert_eq!(probed.next().thread, name);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            let (state, used) = state(&name);
+            if state == 'S' {
+                return used - before;
+            }
+            assert!(std::time::Instant::now() < end, "it does not sleep");
+        }
+    };
+    for requests in [false, true] {
+        // It rests after it has polled: then a request leads to no polling.
+        until_it_sleeps(false);
+        loop {
+            tracker.nothing().unwrap();
+            assert_eq!(probed.next().thread, name);
+            let used = until_it_sleeps(requests);
+            assert!(used < 2 * POLLS, "{used:?}");
+            if used > POLLS / 4 {
+                break;
+            }
+            assert!(std::time::Instant::now() < end, "it does not poll");
+        }
     }
-    while begun.elapsed() < Duration::from_millis(500) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    tracker.nothing().unwrap();
-    probed.next();
-    std::thread::sleep(Duration::from_millis(20));
-    let state = state(&name);
-    assert!(state == 'S' || begun.elapsed() > Duration::from_millis(750), "the lane rests: {state}");
 }

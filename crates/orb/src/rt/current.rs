@@ -13,6 +13,7 @@ use hyoshi_os::{PiMutex, Refused, ThreadPolicy, own_thread, set_own_policy};
 use hyoshi_wire::{SystemException, SystemKind};
 
 use super::{ClientPolicies, LinearMapping, Priority, PriorityMapping};
+use crate::current::runs_ordered;
 use crate::minor;
 use crate::shared::used_orb;
 
@@ -84,7 +85,7 @@ pub fn priority() -> Option<Priority> {
 }
 
 /// Sets the thread's CORBA priority, which its requests carry, and its kernel priority (SCHED_FIFO). Within a servant it
-/// holds until the end of the request.
+/// holds until the end of the request; if an [order](crate::Order) runs that, the kernel's priority remains.
 ///
 /// The mapping is that of the ORB that this thread used last; before that, of the ORB that was last built with
 /// [`priority_mapping`](crate::OrbBuilder::priority_mapping); else [`LinearMapping`].
@@ -96,7 +97,13 @@ pub fn set_priority(priority: Priority) -> Result<(), SetPriorityError> {
     let mapping = used_orb().map(|orb| orb.rt.mapping.clone()).or_else(|| LATEST.lock().clone());
     let native = mapping.map_or_else(|| LinearMapping::default().to_native(priority), |of| of.to_native(priority));
     let native = native.ok_or(SetPriorityError::NotMapped(priority))?;
-    if THREAD.get().policy.is_none() {
+    let ThreadRtState { policy, home, .. } = THREAD.get();
+    // The program's order decides at which policy its threads run.
+    if home.is_none() && runs_ordered() {
+        THREAD.set(ThreadRtState { priority: Some(priority), ..THREAD.get() });
+        return Ok(());
+    }
+    if policy.is_none() {
         FOUND.set(Scheduling::of(own_thread()).ok());
     }
     THREAD.set(ThreadRtState { priority: Some(priority), ..THREAD.get() });

@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     running: AtomicU32,
     /// Those of them that were handed over to an order.
     pub(super) ordered: AtomicU32,
+    /// If it waits for a place: the request is a call of an operation of a file.
+    pub(super) waits_with_call: AtomicBool,
     /// How many have begun, by and by.
     begun: AtomicU32,
     /// Whether the client sends requests without waiting for replies, and how long such requests take.
@@ -112,6 +114,7 @@ impl Connection {
             stage: AtomicU64::new(ARMED),
             running: AtomicU32::new(0),
             ordered: AtomicU32::new(0),
+            waits_with_call: AtomicBool::new(false),
             begun: AtomicU32::new(0),
             pipelining: Pipelining::default(),
             gone: AtomicBool::new(false),

@@ -107,6 +107,7 @@ impl fmt::Debug for RequestClient {
 struct RequestSlot {
     message: Option<giop::Kept>,
     to: Encoder,
+    is_call: bool,
 }
 
 /// An order, and the places of a lane.
@@ -121,9 +122,11 @@ pub(super) struct Ordered {
 struct RequestSlots {
     #[expect(clippy::vec_box, reason = "a request has its place as long as it is held, and is moved about")]
     free: Vec<Box<RequestSlot>>,
-    /// The last free ones are reserved for calls of operations of a file.
+    /// How many of all are for calls of operations of a file.
     for_calls: usize,
-    /// Octets of messages in the others.
+    /// How many calls have one.
+    calls: usize,
+    /// Octets of the other requests that have one.
     octets: usize,
     /// Connections that wait for one, the longest first.
     waiting: VecDeque<Arc<Connection>>,
@@ -142,10 +145,10 @@ pub(super) enum Handed {
 
 impl Ordered {
     pub(super) fn new(order: Arc<dyn Order>, places: usize) -> Self {
-        let place = || Box::new(RequestSlot { message: None, to: Encoder::new(ByteOrder::NATIVE) });
+        let place = || Box::new(RequestSlot { message: None, to: Encoder::new(ByteOrder::NATIVE), is_call: false });
         let for_calls = order.call_places();
         let free = (0..places.max(1).saturating_add(for_calls)).map(|_| place()).collect();
-        let places = RequestSlots { free, for_calls, octets: 0, waiting: VecDeque::new() };
+        let places = RequestSlots { free, for_calls, calls: 0, octets: 0, waiting: VecDeque::new() };
         Ordered { order, places: PiMutex::new(places), taken: AtomicUsize::new(0) }
     }
 
@@ -156,24 +159,27 @@ impl Ordered {
 }
 
 impl RequestSlots {
-    /// Whether there is one for this connection.
-    fn has_room(&self, lane: &Lane, connection: &Connection) -> bool {
+    /// Free ones for other requests than calls: the places of calls are besides them.
+    fn for_others(&self) -> usize {
+        self.free.len().saturating_sub(self.for_calls.saturating_sub(self.calls))
+    }
+
+    /// Whether there is one for the next request of this connection. A call may exceed the lane's octets.
+    fn has_room(&self, lane: &Lane, connection: &Connection, is_call: bool) -> bool {
         let few = connection.ordered.load(Ordering::Relaxed) < lane.in_flight;
-        few && self.free.len() > self.for_calls && self.octets < lane.most_unfinished
+        let others = || self.for_others() > 0 && self.octets < lane.most_unfinished;
+        few && if is_call { !self.free.is_empty() } else { others() }
     }
 
-    /// Whether a reserved place is free, and the request is a call. It may exceed the lane's octets.
-    fn has_room_for(&self, lane: &Lane, connection: &Connection, request: &giop::Request<'_>) -> bool {
-        self.for_calls > 0
-            && !self.free.is_empty()
-            && connection.ordered.load(Ordering::Relaxed) < lane.in_flight
-            && request.contexts.get(CONTEXT_HYOSHI_CALL).is_some()
-    }
-
-    /// The one that has waited longest, of those for which there is one.
-    fn next(&mut self, lane: &Lane) -> Option<Arc<Connection>> {
-        let at = self.waiting.iter().position(|connection| self.has_room(lane, connection))?;
-        self.waiting.remove(at)
+    /// The one that has waited longest, of those for which there is one. Whether it waits with a call.
+    fn next(&mut self, lane: &Lane, only_calls: bool) -> Option<(Arc<Connection>, bool)> {
+        let is_call = |connection: &Connection| connection.waits_with_call.load(Ordering::Relaxed);
+        let may = |connection: &Arc<Connection>| {
+            let is_call = is_call(connection);
+            (is_call || !only_calls) && self.has_room(lane, connection, is_call)
+        };
+        let at = self.waiting.iter().position(may)?;
+        self.waiting.remove(at).map(|connection| (connection.clone(), is_call(&connection)))
     }
 }
 
@@ -200,11 +206,18 @@ impl Lane {
         }
         let octets = received.octets().len();
         let mut places = ordered.places.lock();
-        if !places.has_room(self, connection) && !places.has_room_for(self, connection, request) {
+        let is_call = places.for_calls > 0 && request.contexts.get(CONTEXT_HYOSHI_CALL).is_some();
+        let place = if places.has_room(self, connection, is_call) { places.free.pop() } else { None };
+        let Some(mut place) = place else {
+            connection.waits_with_call.store(is_call, Ordering::Relaxed);
             return Handed::Full;
+        };
+        place.is_call = is_call;
+        if is_call {
+            places.calls += 1;
+        } else {
+            places.octets += octets;
         }
-        let Some(mut place) = places.free.pop() else { return Handed::Full };
-        places.octets += octets;
         drop(places);
         match &mut place.message {
             Some(message) => message.refill(received),
@@ -231,13 +244,14 @@ impl Lane {
     /// Reads those again that waited, as far as there are places.
     pub(super) fn admit_waiting(&self) {
         let Some(ordered) = &self.ordered else { return };
-        let room = {
+        let (mut others, all) = {
             let places = ordered.places.lock();
-            places.free.len().saturating_sub(places.for_calls)
+            (places.for_others(), places.free.len())
         };
-        for _ in 0..room {
-            let next = ordered.places.lock().next(self);
-            let Some(connection) = next else { break };
+        for _ in 0..all {
+            let next = ordered.places.lock().next(self, others == 0);
+            let Some((connection, is_call)) = next else { break };
+            others -= usize::from(!is_call);
             self.arm(&connection);
         }
     }
@@ -260,7 +274,11 @@ impl Lane {
         connection.end_ordered();
         let waits = {
             let mut places = ordered.places.lock();
-            places.octets -= octets;
+            if place.is_call {
+                places.calls -= 1;
+            } else {
+                places.octets -= octets;
+            }
             places.free.push(place);
             !places.waiting.is_empty()
         };
@@ -312,7 +330,7 @@ impl OrderedRequest {
     fn answer(&mut self, answer: impl FnOnce(&Received<'_>, &Connection, &mut Encoder, &mut dyn FnMut(&[u8]) -> bool)) {
         let Some(mut place) = self.place.take() else { return };
         let OrderedRequest { lane, connection, .. } = &*self;
-        let RequestSlot { message, to } = &mut *place;
+        let RequestSlot { message, to, .. } = &mut *place;
         if let Some(message) = message {
             // A reply that cannot be sent ends the connection; the reading thread detects it.
             let mut send = |octets: &[u8]| {
