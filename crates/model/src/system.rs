@@ -387,6 +387,11 @@ impl Link {
         Link { between, delay, loss_ppm: 0 }
     }
 
+    /// Whether it is the link of these two hosts.
+    pub fn joins(&self, one: HostId, other: HostId) -> bool {
+        self.between == (one, other) || self.between == (other, one)
+    }
+
     /// Its declared state.
     pub const fn setting(&self) -> LinkSetting {
         LinkSetting { delay: self.delay, loss_ppm: self.loss_ppm }
@@ -504,8 +509,7 @@ impl Contents {
 
     /// The position of the link between two hosts.
     pub fn link(&self, from: HostId, to: HostId) -> Option<usize> {
-        let named = |link: &Link| link.between == (from, to) || link.between == (to, from);
-        self.links.iter().position(named)
+        self.links.iter().position(|link| link.joins(from, to))
     }
 
     /// The state of the link from one host to another in an epoch. On one host, and without a link in the file, delay

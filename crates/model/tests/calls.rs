@@ -46,6 +46,14 @@ fn a_deadline_is_divided_in_proportion_where_the_file_says_so() {
     let system = self::system(&by_file);
     assert_eq!(setting(&system, 0, "locate@plan").deadline.span(), ms(9));
     assert_eq!(setting(&system, 0, "plan:call").deadline, first.deadline);
+    // Also of a method that calls.
+    let own = "deadline = { end_to_end = \"9ms\" }\n calls = { method = \"look\", after = \"1ms\" }";
+    let look = "[operation.look]\n on = \"ground\"\n called = true\n wcet = \"1ms\"\n [operation.locate]";
+    let nested = by_file.replace("deadline = \"9ms\"", own).replace("[operation.locate]", look);
+    let system = self::system(&nested);
+    let of = |name: &str| setting(&system, 0, name).deadline.span();
+    assert_eq!([of("locate@plan:call"), of("locate@plan")], [ms(9); 2]);
+    assert!(of("plan:call") < of("look@locate@plan") && of("look@locate@plan") < of("plan"), "{system:?}");
     let again = self::system(&write(&system_of(&divided)));
     assert_eq!(setting(&again, 0, "plan:call").deadline, first.deadline, "written and read again");
 }

@@ -226,11 +226,8 @@ fn assemble(
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
     programs::change(log, &epochs, &mut brokered.programs, &mut files);
     let delay = |from: ProcessorId, to: ProcessorId| {
-        let hosts = [from, to].map(|one| processors[one.index()].host);
-        let joins = |link: &&system::Link| {
-            hosts == [link.between.0, link.between.1] || hosts == [link.between.1, link.between.0]
-        };
-        links.iter().find(joins).map_or(Span::ZERO, |link| link.delay.1)
+        let [from, to] = [from, to].map(|one| processors[one.index()].host);
+        links.iter().find(|link| link.joins(from, to)).map_or(Span::ZERO, |link| link.delay.1)
     };
     let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, &delay, known.duration);
     if log.has_errors() {
