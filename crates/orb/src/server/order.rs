@@ -7,7 +7,7 @@
 //!                                       └──► the connection waits, and is not read ◄────────┘ the one that waits longest
 //! ```
 //!
-//! RequestSlots are fixed in number. Their memory stays: a request of fixed size allocates nothing.
+//! The places are fixed in number. Their memory stays: a request of fixed size allocates nothing.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -24,7 +24,8 @@ use crate::wakeups::PendingWakeups;
 /// In a ticket: a waiting thread owns it, not a request.
 pub(super) const THREAD: u32 = 1 << 31;
 
-/// The most jobs without a body that a processor remembers to be answered. Each lives until its own completion.
+/// The most rests that a processor remembers as answered. Each lives until the rest completes; one that is cancelled
+/// never does, so the oldest make room.
 pub(super) const MOST_ANSWERED: usize = 64;
 
 /// A call that has left.

@@ -1,4 +1,4 @@
-//! Deadlines of requests: `cargo bench -p hyoshi-node --bench deadlines`, as root.
+//! Deadlines of requests: `cargo bench -p hyoshi --bench deadlines`, as root.
 //!
 //! Eight client threads send requests to one object over TCP on loopback, at random times that do not depend on
 //! replies. Each request has a random deadline and a random execution time. Jobs of one operation serve them, on a CPU
