@@ -714,24 +714,28 @@ fn a_servant_does_not_set_the_kernel_priority_of_a_thread_that_the_program_order
     }
     let lane = LaneOptions { name: "mine".to_owned(), threads: 0, ..LaneOptions::default() };
     let orb = listening(direct().lane(lane).order(AtOnce, 1));
-    let adapter = orb.adapter("a").build().unwrap();
     let probed = Probed::new();
-    let tracker = adapter.activate_ordered::<dyn Tracker>("x", probed.probe.clone(), 0).unwrap();
+    let model = PriorityModel::ServerDeclared { priority: priority(7) };
+    let adapters = [orb.adapter("plain"), orb.adapter("declared").priority_model(model)].map(|it| it.build().unwrap());
+    let activate =
+        |adapter: &hyoshi_orb::Adapter| adapter.activate_ordered::<dyn Tracker>("x", probed.probe.clone(), 0).unwrap();
+    let trackers = adapters.each_ref().map(activate);
     orb.ready();
     let lane = orb.owned_lane("mine").unwrap();
     let client = Orb::client().unwrap();
-    let tracker = remote(&client, &tracker);
     let own = Ran::here();
-    std::thread::scope(|scope| {
-        let call = scope.spawn(|| tracker.locate(20));
-        while !call.is_finished() {
-            lane.turn();
-            lane.wait(Some(Duration::from_millis(1)));
-        }
-        call.join().unwrap().unwrap();
-    });
-    assert_eq!(probed.next(), Ran { current: Some(20), ..own.clone() });
-    assert_eq!(Ran::here(), own);
+    for tracker in trackers.map(|tracker| remote(&client, &tracker)) {
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| tracker.locate(20));
+            while !call.is_finished() {
+                lane.turn();
+                lane.wait(Some(Duration::from_millis(1)));
+            }
+            call.join().unwrap().unwrap();
+        });
+        assert_eq!(probed.next(), Ran { current: Some(20), ..own.clone() });
+        assert_eq!(Ran::here(), own);
+    }
 }
 
 #[test]

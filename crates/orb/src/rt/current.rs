@@ -19,6 +19,10 @@ use crate::shared::used_orb;
 
 thread_local! {
     static THREAD: Cell<ThreadRtState> = const { Cell::new(ThreadRtState { priority: None, policy: None, home: None }) };
+    /// Whether the servant that runs has called [`set_priority`].
+    static IS_CHANGED: Cell<bool> = const { Cell::new(false) };
+    /// The states before the first call of each servant, the innermost last.
+    static BEFORE: RefCell<Vec<ThreadRtState>> = const { RefCell::new(Vec::new()) };
     /// The kernel's scheduling of the thread before its first [`set_priority`].
     static FOUND: Cell<Option<Scheduling>> = const { Cell::new(None) };
     /// Of the thread's calls, instead of those of the ORB.
@@ -98,6 +102,9 @@ pub fn set_priority(priority: Priority) -> Result<(), SetPriorityError> {
     let native = mapping.map_or_else(|| LinearMapping::default().to_native(priority), |of| of.to_native(priority));
     let native = native.ok_or(SetPriorityError::NotMapped(priority))?;
     let ThreadRtState { policy, home, .. } = THREAD.get();
+    if !IS_CHANGED.replace(true) {
+        BEFORE.with_borrow_mut(|before| before.push(THREAD.get()));
+    }
     // The program's order decides at which policy its threads run.
     if home.is_none() && runs_ordered() {
         THREAD.set(ThreadRtState { priority: Some(priority), ..THREAD.get() });
@@ -160,39 +167,42 @@ pub(crate) fn settle(home: Option<Home>) -> Option<Home> {
     before.home
 }
 
-/// A request on a thread that may not be a lane's. When it is dropped, the thread has its former priority, also after
-/// [`set_priority`] in the servant.
-pub(crate) struct ServantScope(ThreadRtState);
+/// A request on a thread that may not be a lane's. Dropping it restores the thread's priority, even if the servant called
+/// [`set_priority`].
+pub(crate) struct ServantScope {
+    /// The same of the caller's request.
+    outer: bool,
+}
 
 impl ServantScope {
     #[inline]
     pub(crate) fn enter() -> Self {
-        ServantScope(THREAD.get())
+        ServantScope { outer: IS_CHANGED.replace(false) }
     }
 }
 
 impl Drop for ServantScope {
     #[inline]
     fn drop(&mut self) {
-        let ThreadRtState { priority, policy, .. } = THREAD.get();
-        if (priority, policy) != (self.0.priority, self.0.policy) {
-            self.restore(policy);
+        if IS_CHANGED.replace(self.outer) {
+            restore();
         }
     }
 }
 
-impl ServantScope {
-    #[cold]
-    fn restore(&self, known: Option<ThreadPolicy>) {
-        match self.0.policy {
-            Some(policy) => drop(put(known, policy)),
-            None if known.is_some() => {
-                let _ = FOUND.take().map(|found| found.restore(own_thread()));
-            }
-            None => {}
+/// Undoes the servant's [`set_priority`].
+#[cold]
+fn restore() {
+    let Some(before) = BEFORE.with_borrow_mut(Vec::pop) else { return };
+    let known = THREAD.get().policy;
+    match before.policy {
+        Some(policy) => drop(put(known, policy)),
+        None if known.is_some() => {
+            let _ = FOUND.take().map(|found| found.restore(own_thread()));
         }
-        THREAD.set(self.0);
+        None => {}
     }
+    THREAD.set(before);
 }
 
 /// A request that the thread runs at a priority, until it is dropped. The kernel's priority holds longer, for the reply:
@@ -202,6 +212,9 @@ pub(crate) struct AtPriority(Option<Priority>);
 impl Drop for AtPriority {
     fn drop(&mut self) {
         THREAD.set(ThreadRtState { priority: self.0, ..THREAD.get() });
+        if IS_CHANGED.get() {
+            BEFORE.with_borrow_mut(|before| before.last_mut().into_iter().for_each(|last| last.priority = self.0));
+        }
     }
 }
 
