@@ -66,7 +66,9 @@ impl Peer for Other {
             Some(origin) => (RUN, origin),
             None => (mine.run, mine.origin + self.ahead.load(Ordering::SeqCst)),
         };
-        let state = wire::Progress { gathering: false, impatient: false, run, origin };
+        // A caller that still gathers has no run that it could join.
+        let gathering = self.begun.is_none() && mine.gathering;
+        let state = wire::Progress { gathering, impatient: false, run, origin };
         Ok(wire::Answer { state, received, sent: self.clock(), arrived: 0 })
     }
 
