@@ -1,7 +1,10 @@
 //! Why jobs became ready at another instant in the run than in the simulation: causes are carried from the busy group
 //! of a completion to the jobs that it triggers, and from a job behind a release guard to the next one.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use hyoshi_model::{Guard, Instant, JobId, OperationId, Span, System, Trigger};
 
@@ -42,16 +45,8 @@ impl<'a> Schedules<'a> {
         let mut known: Vec<JobId> =
             processors.iter().flat_map(|ends| ends.simulated).map(|simulated| simulated.job).collect();
         known.sort_unstable();
-        for (processor, ends) in processors.iter().enumerate() {
-            let (mut periods, mut judged) = (Vec::new(), until);
-            for period in busy_periods(ends.simulated, tolerance) {
-                if end_of(&period).saturating_add(tolerance) >= until {
-                    // The run may not have finished it.
-                    judged = judged.min(begin_of(&period));
-                    break;
-                }
-                periods.push(period);
-            }
+        let simulated = finished_periods(system, processors, until, tolerance);
+        for (processor, (ends, (periods, judged))) in processors.iter().zip(simulated).enumerate() {
             let mut groups = groups(system, periods, busy_periods(ends.run, tolerance), tolerance);
             for (position, group) in groups.iter_mut().enumerate() {
                 let placed = |end: &JobEnd| (end.job, (*end, (processor, position)));
@@ -192,6 +187,49 @@ impl<'a> Schedules<'a> {
             })
         };
         self.system.operation(operation).trigger.predecessors().iter().filter_map(of).collect()
+    }
+}
+
+/// The simulated busy periods of each processor that the run has finished, and the instant until which all are.
+///
+/// The run may not have finished a period that ends less than the tolerance before `until`. Nor may it have finished a
+/// job that such a period triggers, or one whose trigger ended so late in the run that the job would end then.
+fn finished_periods(
+    system: &System,
+    processors: &[ProcessorEnds<'_>],
+    until: Instant,
+    tolerance: Span,
+) -> Vec<(Vec<Vec<JobEnd>>, Instant)> {
+    let run: BTreeMap<JobId, Instant> =
+        processors.iter().flat_map(|ends| ends.run).map(|end| (end.job, end.end)).collect();
+    let simulated: BTreeMap<JobId, Instant> =
+        processors.iter().flat_map(|ends| ends.simulated).map(|end| (end.job, end.end)).collect();
+    let mut unfinished = BTreeSet::new();
+    let mut all: Vec<_> = processors.iter().map(|ends| (busy_periods(ends.simulated, tolerance), until)).collect();
+    loop {
+        let before = unfinished.len();
+        for (periods, judged) in &mut all {
+            let is_unfinished = |period: &Vec<JobEnd>| {
+                let end = end_of(period).saturating_add(tolerance);
+                let is_late = |trigger: JobId| {
+                    let shift = simulated.get(&trigger).zip(run.get(&trigger)).map(|(mine, run)| run.since(*mine));
+                    unfinished.contains(&trigger) || shift.is_some_and(|shift| end.saturating_add(shift) >= until)
+                };
+                end >= until
+                    || period.iter().filter(|end| !run.contains_key(&end.job)).any(|end| {
+                        let JobId { operation, number, .. } = end.job;
+                        let mut triggers = system.operation(operation).trigger.predecessors().iter();
+                        triggers.any(|operation| is_late(JobId { operation: *operation, number, leg: 0 }))
+                    })
+            };
+            if let Some(first) = periods.iter().position(is_unfinished) {
+                *judged = begin_of(&periods[first]);
+                unfinished.extend(periods.drain(first..).flatten().map(|end| end.job));
+            }
+        }
+        if unfinished.len() == before {
+            return all;
+        }
     }
 }
 

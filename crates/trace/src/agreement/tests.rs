@@ -483,3 +483,31 @@ fn a_job_that_the_processor_was_kept_from_until_it_was_too_late_is_not_held_agai
     let alone = job(1, 0, 2_000, 9_000, 20_000);
     assert_eq!(compared(&[simulated, alone], &[cancelled, other]).disagreements.len(), 1);
 }
+
+/// Jobs 0 and 1 on the main processor, just before the end of a run at 1 s, and job 8 after 0 on the other: simulated
+/// until `last`, and in the run until `ended`, if it has finished 0. It has never finished 8.
+fn at_the_end(last: u64, ended: Option<u64>) -> [usize; 2] {
+    let system = chains();
+    let trigger = job(0, 990_000, 990_000, 995_000, 1_090_000);
+    let behind = job(1, 990_000, 995_000, last, 1_090_000);
+    let id = JobId { operation: OperationId(8), ..trigger.job };
+    let triggered = JobEnd { job: id, origin: trigger.origin, ..job(8, 995_100, 995_100, 998_100, 1_090_000) };
+    let finished = ended.map(|end| [JobEnd { end: at(end), ..trigger }, JobEnd { start: at(end), ..behind }]);
+    let main = ProcessorEnds { simulated: &[trigger, behind], run: finished.as_ref().map_or(&[], |finished| finished) };
+    let other = ProcessorEnds { simulated: &[triggered], run: &[] };
+    let compared = compare(&system, &[main, other], at(1_000_000), TOLERANCE);
+    [compared[0].disagreements.len(), compared[1].disagreements.len()]
+}
+
+#[test]
+fn what_an_unfinished_job_would_trigger_is_not_held_against_the_run() {
+    // The trigger's busy period ends after the run, or just before its end.
+    assert_eq!(at_the_end(999_900, None), [0, 0]);
+    assert_eq!(at_the_end(999_700, None), [1, 1]);
+}
+
+#[test]
+fn what_a_late_job_triggers_at_the_end_is_not_held_against_the_run() {
+    assert_eq!(at_the_end(999_700, Some(996_800)), [0, 0]);
+    assert_eq!(at_the_end(999_700, Some(996_600)), [0, 1]);
+}
