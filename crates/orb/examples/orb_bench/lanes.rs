@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -93,20 +94,45 @@ pub fn lanes(asked: &Asked, client: &Orb) {
         raw.write_all(&octets).expect("it listens");
         raw.read_exact(&mut octets).expect("it answers");
     };
+    let others = asked.omniorb.as_ref().map(|program| {
+        let (process, mut next) = Server::run(&mut on_one_cpu(asked, program));
+        (process, client.resolve::<dyn Tracker>(&next()).expect("it answers"))
+    });
     let mut on_lane = || high.nothing().expect("it answers");
     let mut without = || plain.nothing().expect("it answers");
-    let contestants: [(&str, &mut dyn FnMut(), &TrackerStub); 3] =
-        [("a raw socket", &mut echo, &low), ("the high lane", &mut on_lane, &low), ("no lanes", &mut without, &plain)];
-    let names = contestants.each_ref().map(|(name, ..)| *name);
-    let mut contestants = contestants.map(|(_, call, load)| (call, load));
-    let rounds: Vec<[f64; 3]> = (0..ROUNDS)
-        .map(|_| contestants.each_mut().map(|(call, load)| quantile(&mut beside(asked, load, call), 99) as f64 / 1e3))
-        .collect();
+    let mut contestants: Vec<(&str, &mut dyn FnMut(), &TrackerStub)> = vec![
+        ("a raw socket", &mut echo, &low),
+        ("the high lane", &mut on_lane, &low),
+        ("no lanes", &mut without, &plain),
+    ];
+    let mut omniorb;
+    if let Some((_, tracker)) = &others {
+        omniorb = || tracker.nothing().expect("it answers");
+        contestants.push(("omniORB", &mut omniorb, tracker));
+    }
+    let round = |contestants: &mut [(&str, &mut dyn FnMut(), &TrackerStub)]| {
+        let p99 =
+            contestants.iter_mut().map(|(_, call, load)| quantile(&mut beside(asked, load, call), 99) as f64 / 1e3);
+        p99.collect::<Vec<_>>()
+    };
+    let rounds: Vec<Vec<f64>> = (0..ROUNDS).map(|_| round(&mut contestants)).collect();
+    let names: Vec<&str> = contestants.iter().map(|(name, ..)| *name).collect();
     for (at, name) in names.iter().enumerate() {
         let p99 = median(rounds.iter().map(|round| round[at]).collect());
         let ratio = median(rounds.iter().map(|round| round[at] / round[0]).collect());
         println!("{:<28} p99 {p99:.1} us   ratio {ratio:.2}", format!("beside a load: {name}"));
     }
+}
+
+/// A program on the server's CPU, with the priority that an ORB without lanes has here.
+fn on_one_cpu(asked: &Asked, program: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]);
+    if let ThreadPolicy::Fifo(priority) = asked.policy() {
+        command.args(["chrt", "-f", &priority.to_string()]);
+    }
+    command.arg(program);
+    command
 }
 
 /// Times of calls at 100 Hz while other clients saturate this object's lane, in nanoseconds.

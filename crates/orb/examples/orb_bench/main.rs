@@ -4,6 +4,7 @@
 //!     cargo run --release -p hyoshi-orb --example orb_bench -- --fifo       # SCHED_FIFO (as root)
 //!     ... --one-cpu          both ends on CPU 0, else the server on 0 and the client on 1
 //!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes
+//!     ... --omniorb PROGRAM  beside the lanes, a server of omniORB: `tracker`, as `crates/interop/others/build` builds it
 //!
 //! The server is a process of its own. Each figure is the median of five rounds. Calls beside bare sockets and omniORB:
 //! `scripts/bench-orb`.
@@ -36,14 +37,17 @@ pub struct Asked {
     fifo: bool,
     one_cpu: bool,
     only: Option<String>,
+    pub omniorb: Option<String>,
 }
 
 impl Asked {
     fn from_arguments() -> Asked {
         let all: Vec<String> = std::env::args().collect();
         let has = |name: &str| all.iter().any(|argument| argument == name);
-        let only = all.iter().position(|argument| argument == "--only").and_then(|at| all.get(at + 1).cloned());
-        Asked { fifo: has("--fifo"), one_cpu: has("--one-cpu"), only }
+        let after =
+            |name: &str| all.iter().position(|argument| argument == name).and_then(|at| all.get(at + 1).cloned());
+        let (only, omniorb) = (after("--only"), after("--omniorb"));
+        Asked { fifo: has("--fifo"), one_cpu: has("--one-cpu"), only, omniorb }
     }
 
     pub fn policy(&self) -> ThreadPolicy {
@@ -80,14 +84,13 @@ pub struct Server {
 
 impl Server {
     /// A server of this kind, and the lines that it prints.
-    fn spawn(kind: &str) -> (ServerProcess, impl FnMut() -> String) {
-        let mut process = Command::new(std::env::current_exe().expect("its own path"))
-            .args(std::env::args().skip(1))
-            .env("ORB_BENCH_SERVES", kind)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
+    fn spawn(kind: &str) -> (ServerProcess, impl FnMut() -> String + use<>) {
+        let mut command = Command::new(std::env::current_exe().expect("its own path"));
+        Server::run(command.args(std::env::args().skip(1)).env("ORB_BENCH_SERVES", kind))
+    }
+
+    fn run(command: &mut Command) -> (ServerProcess, impl FnMut() -> String + use<>) {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let output = std::io::BufReader::new(process.stdout.take().expect("piped"));
         let mut lines = std::io::BufRead::lines(output).map_while(Result::ok);
         (ServerProcess(process), move || lines.next().expect("the server prints its addresses"))
