@@ -106,6 +106,56 @@ fn a_client_that_pipelines_leaves_threads_to_others() {
     assert_eq!(ids, (0..64).collect::<Vec<_>>());
 }
 
+/// Uses the CPU, and counts.
+#[derive(Default)]
+struct Spins(AtomicUsize);
+
+impl Named for Spins {
+    fn name(&self) -> Result<String, SystemException> {
+        let until = hyoshi_os::own_cpu_time() + hyoshi_model::Span::from_micros(500);
+        while hyoshi_os::own_cpu_time() < until {}
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(String::new())
+    }
+}
+
+#[test]
+fn threads_of_one_fifo_priority_leave_their_cpu_to_each_other() {
+    let cpus = hyoshi_os::allowed_cpus();
+    if cpus.len() < 2 {
+        return println!("skipped: needs a CPU beside the lane's");
+    }
+    if !crate::real_time::has_privilege() {
+        return;
+    }
+    let lane = LaneOptions { threads: 4, policy: hyoshi_orb::ThreadPolicy::Fifo(40), ..LaneOptions::default() };
+    let lane = LaneOptions { cpu: cpus.last().copied(), ..lane };
+    let orb = Orb::builder().lane(lane).listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    let (adapter, spins) = (orb.adapter("a").build().unwrap(), Arc::new(Spins::default()));
+    let named = adapter.activate::<dyn Named>(spins.clone()).unwrap();
+    let tracker = adapter.activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    orb.ready();
+    let key = named.ior().iiop().next().unwrap().unwrap().key.to_vec();
+    let client = Orb::client().unwrap();
+    let tracker = client.resolve_unchecked::<dyn Tracker>(&tracker.ior().to_string()).unwrap();
+    tracker.nothing().unwrap();
+    // Two clients send without waiting: there is always a request for a thread that looks for one. Nothing delays the
+    // call beside them.
+    let requests: Vec<u8> = (0..500).flat_map(|id| request(id, &key, "_get_name", Response::Target)).collect();
+    let mut floods = [connect(&orb), connect(&orb)];
+    let spun = spins.clone();
+    let caller = hyoshi_os::Spawn::new("caller").policy(hyoshi_orb::ThreadPolicy::Fifo(40)).cpu(cpus[0]);
+    let caller = caller.spawn(move || {
+        floods.iter_mut().for_each(|flood| flood.write_all(&requests).unwrap());
+        wait_until("a request ran", || spun.0.load(Ordering::SeqCst) > 0);
+        tracker.within(hyoshi_model::Span::from_secs(20)).nothing().unwrap();
+        (spun.0.load(Ordering::SeqCst), floods)
+    });
+    let (before, _floods) = caller.unwrap().join().unwrap();
+    println!("{before} of 1000 requests ran before it");
+    assert!(before < 500, "it waited until a flood was over: {before}");
+}
+
 #[test]
 fn a_lane_of_few_threads_lends_them_all() {
     let held = Arc::new(AtomicBool::new(true));

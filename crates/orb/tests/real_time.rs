@@ -143,7 +143,7 @@ impl ClientInterceptor for Claims {
     }
 }
 
-fn has_privilege() -> bool {
+pub fn has_privilege() -> bool {
     let tried = std::thread::spawn(|| hyoshi_os::set_own_policy(hyoshi_os::ThreadPolicy::Fifo(40)).is_ok());
     let has = tried.join().unwrap();
     if !has {

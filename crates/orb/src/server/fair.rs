@@ -4,9 +4,14 @@
 //! threads are borrowed: a part of the lane ([`RESERVE`]) is never lent, and active connections share the rest evenly.
 //! A connection with brief requests borrows none, because waking a thread would cost more than the request. If no
 //! thread is idle, a connection goes to the end of the queue after a round ([`ROUND`]).
+//!
+//! Threads of one SCHED_FIFO priority on one CPU run until they block (sched(7)). A thread that finds one request after
+//! the other would keep the CPU from those that wait with requests of other connections. So it yields.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use hyoshi_os::ThreadPolicy;
 
 use super::Lane;
 
@@ -63,6 +68,21 @@ impl Lane {
             return 0;
         }
         self.in_flight.min(self.fairness.share.load(Ordering::Relaxed))
+    }
+
+    /// Whether its threads keep the CPU from each other.
+    pub(super) fn is_first_in_first_out(&self) -> bool {
+        self.options.threads > 1 && matches!(self.options.policy, ThreadPolicy::Fifo(_))
+    }
+
+    /// Between two connections: once in each step of the coarse clock, the other threads of this priority have the CPU.
+    #[inline]
+    pub(super) fn yield_cpu(&self, yielded: &mut u64) {
+        let now = self.now.load(Ordering::Relaxed);
+        if *yielded != now && self.is_first_in_first_out() {
+            *yielded = now;
+            std::thread::yield_now();
+        }
     }
 
     /// Every tick: the number of active connections.

@@ -348,7 +348,7 @@ impl Lane {
         let Some(orb) = self.orb.upgrade() else { return };
         crate::shared::use_orb(&orb);
         rt::current::settle(Some(self.home()));
-        let mut worker = Worker::new(number);
+        let (mut worker, mut yielded) = (Worker::new(number), 0);
         while !self.stopping() {
             let ready = self.wait();
             let idle = self.idle.fetch_sub(1, Ordering::Relaxed) - 1;
@@ -365,6 +365,7 @@ impl Lane {
             }
             if let Ok(Some(ready)) = ready {
                 self.take_up(&orb, ready, &mut worker);
+                self.yield_cpu(&mut yielded);
             }
             self.idle.fetch_add(1, Ordering::Relaxed);
         }

@@ -229,7 +229,8 @@ impl Receiver for Reading<'_> {
     /// A client that does not read replies gets no further requests served; and other connections have their turn.
     #[inline]
     fn leave(&mut self, first: bool) -> Option<AfterRead> {
-        let turn_is_over = || self.lane.idle.load(Ordering::Relaxed) == 0 && self.round.is_over();
+        let others_wait = || self.lane.idle.load(Ordering::Relaxed) == 0 || self.lane.is_first_in_first_out();
+        let turn_is_over = || others_wait() && self.round.is_over();
         (!first && (self.connection.socket.outbox.is_behind() || turn_is_over())).then_some(AfterRead::Release)
     }
 
