@@ -111,6 +111,8 @@ impl AdapterBuilder {
     ///
     /// If the name is taken or too long, or the policies of Real-time CORBA do not fit together.
     pub fn build(mut self) -> Result<Adapter, AdapterError> {
+        let orb = self.orb.clone();
+        let _users = self.pool.map(|_| orb.rt.users.lock());
         if self.model.is_some() || self.bands.is_some() || self.pool.is_some() {
             let policies = AdapterRt::new(&self.orb.rt, self.model, self.bands, self.pool)?;
             self.orb.outrank(&policies);

@@ -201,6 +201,30 @@ fn minor_of<T: std::fmt::Debug>(result: Result<T, SystemException>) -> (SystemKi
 }
 
 #[test]
+fn a_pool_that_an_adapter_is_about_to_use_is_not_destroyed() {
+    let orb = listening(direct());
+    for number in 0..200 {
+        let pool = orb.rt().create_threadpool(lane(5, 1), &DEFAULT()).unwrap();
+        let start = std::sync::Barrier::new(2);
+        let (built, destroyed) = std::thread::scope(|scope| {
+            let built = scope.spawn(|| {
+                let builder = orb.adapter(&format!("a{number}")).threadpool(pool);
+                start.wait();
+                builder.build()
+            });
+            start.wait();
+            let destroyed = orb.rt().destroy_threadpool(pool);
+            (built.join().unwrap(), destroyed)
+        });
+        assert!(built.is_ok() != destroyed.is_ok(), "{built:?} {destroyed:?}");
+        if let Ok(adapter) = built {
+            adapter.destroy();
+            orb.rt().destroy_threadpool(pool).unwrap();
+        }
+    }
+}
+
+#[test]
 fn an_object_runs_at_its_declared_priority_on_the_lane_of_that_priority() {
     if !has_privilege() {
         return;

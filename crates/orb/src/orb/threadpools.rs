@@ -171,12 +171,14 @@ impl RtOrb {
     /// If there is no such pool, or an adapter uses it.
     pub fn destroy_threadpool(&self, id: ThreadpoolId) -> Result<(), ThreadpoolError> {
         let running = &self.orb.running.0;
+        let users = running.shared.rt.users.lock();
         if let Some(adapter) = running.shared.adapters.user_of(id) {
             return Err(ThreadpoolError::InUse(id, adapter));
         }
         let others =
             |pools: &Arc<Vec<Arc<PoolPlaces>>>| pools.iter().filter(|pool| pool.id != id).cloned().collect::<Vec<_>>();
         let before = running.shared.rt.pools.rcu(others);
+        drop(users);
         if !before.iter().any(|pool| pool.id == id) {
             return Err(ThreadpoolError::InvalidThreadpool(id));
         }

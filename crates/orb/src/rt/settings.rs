@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use hyoshi_os::Dscp;
 use hyoshi_os::priority::LANES;
+use hyoshi_os::{Dscp, PiMutex};
 use hyoshi_wire::ior::IorEndpoint;
 use hyoshi_wire::{SystemException, SystemKind};
 
@@ -35,6 +35,8 @@ pub(crate) struct RtSettings {
     /// The lowest priority that the mapping has.
     lowest: Priority,
     pub(crate) pools: ArcSwap<Vec<Arc<PoolPlaces>>>,
+    /// Held while an adapter that uses a pool is built, and while a pool is destroyed.
+    pub(crate) users: PiMutex<()>,
 }
 
 /// A thread pool, by its number in the ORB.
@@ -87,7 +89,8 @@ impl RtSettings {
         let lowest = LANES.clone().find_map(|native| mapping.to_corba(native)).unwrap_or_default();
         let (client, exceeded, dropped) = (Arc::new(client), Arc::default(), Arc::default());
         let pools = ArcSwap::default();
-        RtSettings { mapping, transform, network, client, ceilings, exceeded, dropped, lowest, pools }
+        let users = PiMutex::new(());
+        RtSettings { mapping, transform, network, client, ceilings, exceeded, dropped, lowest, pools, users }
     }
 
     /// The SCHED_FIFO priority of a CORBA priority.
