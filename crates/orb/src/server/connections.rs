@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use hyoshi_os::PiMutex;
@@ -16,6 +17,8 @@ use crate::stream::MaybeTlsStream;
 pub(super) struct Connections {
     most: usize,
     pub(super) sums: Sums,
+    /// Whether more than one client is connected.
+    is_shared: AtomicBool,
     inner: PiMutex<ConnectionTable>,
 }
 
@@ -43,7 +46,7 @@ const FEW: usize = 16;
 impl Connections {
     pub(super) fn new(most: usize) -> Self {
         let inner = ConnectionTable { next: FIRST, ..ConnectionTable::default() };
-        Connections { most, sums: Sums::default(), inner: PiMutex::new(inner) }
+        Connections { most, sums: Sums::default(), is_shared: AtomicBool::new(false), inner: PiMutex::new(inner) }
     }
 
     /// Adds a connection, which has a source if a client opened it; returns it if there are too many.
@@ -69,7 +72,22 @@ impl Connections {
             own.silent.push_back(number);
             own.forget_some(all);
         }
+        self.count_clients(&inner);
         Ok(connection)
+    }
+
+    /// Whether more than one client is connected.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
+    }
+
+    fn count_clients(&self, inner: &ConnectionTable) {
+        let mut sources = inner.accepted.values();
+        let is_shared = match (sources.next(), sources.next()) {
+            (Some(one), None) => inner.all.len() > one.all.len(),
+            (_, second) => second.is_some(),
+        };
+        self.is_shared.store(is_shared, Ordering::Relaxed);
     }
 
     /// A connection that gives its place to a new one of this source: one that has not sent a message since `before`,
@@ -98,12 +116,19 @@ impl Connections {
     /// This connection never gives its place to another one.
     pub(super) fn protect(&self, connection: &Connection) {
         if let Some(source) = connection.source {
-            self.inner.lock().forget(source, connection.number);
+            let mut inner = self.inner.lock();
+            inner.forget(source, connection.number);
+            self.count_clients(&inner);
         }
     }
 
     pub(super) fn remove(&self, number: u64) {
-        let gone = self.inner.lock().remove(number);
+        let gone = {
+            let mut inner = self.inner.lock();
+            let gone = inner.remove(number);
+            self.count_clients(&inner);
+            gone
+        };
         // Closed here if no other thread has it: not under the lock.
         drop(gone);
     }
@@ -182,7 +207,6 @@ impl Accepted {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
-    use std::sync::atomic::Ordering;
 
     use hyoshi_wire::Version;
 
@@ -221,6 +245,22 @@ mod tests {
         assert_eq!(table.sums.unfinished.load(Ordering::Relaxed), 0, "what went is not counted any more");
         table.remove(stays.number);
         assert!(table.inner.lock().accepted.is_empty());
+    }
+
+    #[test]
+    fn a_table_is_shared_while_connections_of_two_clients_are_open() {
+        let table = Connections::new(6);
+        let (peer, stranger) = (network("10.0.0.1"), network("10.0.0.2"));
+        let known: Vec<_> = (0..2).map(|now| table.hear(now, peer).unwrap()).collect();
+        assert!(!table.is_shared());
+        let other = table.hear(2, stranger).unwrap();
+        assert!(table.is_shared());
+        table.protect(&other);
+        assert!(table.is_shared());
+        table.remove(other.number);
+        assert!(!table.is_shared());
+        known.iter().for_each(|connection| table.remove(connection.number));
+        assert!(!table.is_shared());
     }
 
     #[test]
