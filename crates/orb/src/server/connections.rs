@@ -101,6 +101,24 @@ impl Connections {
             .or_else(|| inner.accepted.get_mut(&source)?.silent(&inner.all, u64::MAX))
     }
 
+    /// Those of the client that holds the most octets of incomplete messages: the connection with the most first.
+    pub(super) fn heaviest(&self) -> Vec<Arc<Connection>> {
+        let inner = self.inner.lock();
+        let mut of_clients = BTreeMap::<_, (usize, Vec<_>)>::new();
+        for connection in inner.all.values() {
+            let octets = connection.unfinished.own();
+            if octets > 0 {
+                let (sum, all) = of_clients.entry(connection.source).or_default();
+                *sum += octets;
+                all.push((octets, connection));
+            }
+        }
+        let most = of_clients.into_values().max_by_key(|(sum, _)| *sum);
+        let mut all = most.map(|(_, all)| all).unwrap_or_default();
+        all.sort_by_key(|(octets, _)| Reverse(*octets));
+        all.into_iter().map(|(_, connection)| connection.clone()).collect()
+    }
+
     /// A connection whose file descriptor is needed: a silent one, else one of the source with the most, if that has more
     /// than a few.
     pub(super) fn dispensable(&self, before: u64) -> Option<Arc<Connection>> {
