@@ -575,14 +575,20 @@ fn connections_that_were_closed_while_they_waited_hold_no_descriptors() {
     let mut stays = peer::connect(&server.orb);
     server.send(&mut stays, [2, 4]);
     let held = shelf.take(2);
+    let mut all = [(); 6].map(|()| peer::connect(&server.orb));
+    all.iter_mut().for_each(|one| server.send(one, [2]));
+    std::thread::sleep(Duration::from_millis(20));
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = open();
-    for _ in 0..200 {
-        // It waits, and the newest of those that wait gives its place in the table to one of another client.
-        server.send(&mut peer::connect(&server.orb), [2]);
-        std::thread::sleep(Duration::from_millis(2));
-        drop(UnixStream::connect(&path).unwrap());
-        std::thread::sleep(Duration::from_millis(2));
+    for _ in 0..100 {
+        // It waits, until the newest of those that wait gives its place in the table to one of another client.
+        let mut waits = peer::connect(&server.orb);
+        server.send(&mut waits, [2]);
+        std::thread::sleep(Duration::from_millis(3));
+        let other = UnixStream::connect(&path).unwrap();
+        let _ = waits.read(&mut [0; 100]);
+        drop(other);
+        std::thread::sleep(Duration::from_millis(3));
     }
     assert!(open() < before + 50, "{} more descriptors", open() - before);
     held.into_iter().for_each(OrderedRequest::run);
