@@ -10,7 +10,7 @@ use crate::channel::Pace;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Connections; default 12,000. Above that, one is closed for a new one: the oldest that never sent anything, else
-    /// the newest of the client address or user with the most. That client gets no further ones itself.
+    /// the newest of the client (a certificate, user or address) with the most. That client gets no further ones itself.
     pub connections: usize,
     /// Octets of a message; default 16 MiB.
     pub message: usize,
@@ -21,7 +21,8 @@ pub struct ServerLimits {
     /// the connections with most octets (half of them, at least) the one that has read nothing for the longest time is
     /// closed.
     pub backlog: usize,
-    /// Octets of incomplete messages, of all connections together; default 256 MiB. Connections above it are closed.
+    /// Octets of incomplete messages, of all connections together; default 256 MiB. Above that, connections of the client
+    /// with the most octets are closed: those with the most first.
     pub unfinished: usize,
     /// TLS clients before their first message; default 4,096, and at most a quarter of the process's descriptors.
     /// Beyond that, one of the address with the most is closed: its oldest if that is older than a second, else a

@@ -280,6 +280,44 @@ fn what_is_unfinished_is_bounded_over_all_connections() {
 }
 
 #[test]
+fn unfinished_messages_of_one_client_do_not_end_the_connection_of_another() {
+    let path = std::env::temp_dir().join(format!("hyoshi-orb-unfinished-{}.sock", std::process::id()));
+    let limits = ServerLimits { unfinished: 1 << 20, ..ServerLimits::default() };
+    let builder = Orb::builder().server_limits(limits).listen("iiop://127.0.0.1:0").unwrap();
+    let orb = builder.listen(&format!("unix:{}", path.display())).unwrap().build().unwrap();
+    let adapter = orb.adapter("a").build().unwrap();
+    let tracker = adapter.activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    orb.ready();
+    let mut header = b"GIOP\x01\x02\x00\x00\x00\x10\x00\x00".to_vec();
+    header.resize(250 << 10, 0);
+    let mut floods = [(); 4].map(|()| connect(&orb));
+    floods.iter_mut().for_each(|flood| flood.write_all(&header).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    // Together they hold less than the limit; with the half of this request more.
+    let mut other = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    other.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let key = tracker.ior().iiop().next().unwrap().unwrap().key.to_vec();
+    let mut to = Encoder::new(ByteOrder::Big);
+    let target = Target::Key(&key);
+    let asked = RequestHeader { id: 2, response: Response::Target, target, operation: "echo", contexts: &[] };
+    let begun = asked.begin(&mut to).unwrap();
+    vec![7u8; 200 << 10].encode(&mut to).unwrap();
+    begun.end(&mut to).unwrap();
+    let (first, rest) = to.bytes().split_at(100 << 10);
+    other.write_all(first).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    other.write_all(rest).unwrap();
+    assert_eq!(message(&mut other).expect("it was not closed")[7], 1, "a reply");
+    let mut ended = 0;
+    for stream in &mut floods {
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let timeout = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        ended += usize::from(!stream.read(&mut [0]).is_err_and(|error| timeout(&error)));
+    }
+    assert!(ended >= 1, "one of those with the most was closed");
+}
+
+#[test]
 fn a_client_that_takes_no_replies_is_not_read_and_at_last_closed() {
     let limits = ServerLimits { stalled: Span::from_secs(1), ..ServerLimits::default() };
     let (orb, tracker) = serve(limits, 2);

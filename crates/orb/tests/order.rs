@@ -1,7 +1,8 @@
 //! Requests that run in an order of the program's own, and lanes that the program serves.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ impl Server {
     }
 
     /// Sends requests without waiting.
-    fn send(&self, stream: &mut TcpStream, ids: impl IntoIterator<Item = u32>) {
+    fn send(&self, stream: &mut impl Write, ids: impl IntoIterator<Item = u32>) {
         let key = self.key();
         let all = ids.into_iter().flat_map(|id| peer::request(id, &key, "nothing", Response::Target));
         stream.write_all(&all.collect::<Vec<_>>()).unwrap();
@@ -115,7 +116,7 @@ fn status(message: &[u8]) -> u32 {
     if message[6] & 1 == 1 { u32::from_le_bytes(status) } else { u32::from_be_bytes(status) }
 }
 
-fn replies(stream: &mut TcpStream, count: usize) -> Vec<u32> {
+fn replies(stream: &mut impl Read, count: usize) -> Vec<u32> {
     (0..count).map(|_| peer::id(&peer::message(stream).expect("a reply"))).collect()
 }
 
@@ -516,6 +517,82 @@ fn a_turn_reports_whether_it_has_read_all() {
         assert!(read == 7 || !turn.is_all, "{read} of 7 were read");
     }
     assert_eq!((replies(&mut one, 6).len(), replies(&mut other, 1).len()), (6, 1));
+}
+
+/// A server for two clients: over TCP, and at a Unix socket.
+fn near_and_far(name: &str, places: usize, limits: ServerLimits) -> (Arc<Shelf>, PathBuf, Server) {
+    let path = std::env::temp_dir().join(format!("hyoshi-orb-{name}-{}.sock", std::process::id()));
+    let shelf = Arc::new(Shelf::default());
+    let builder = Orb::builder().server_limits(limits).order(shelf.clone(), places);
+    let builder = builder.listen("iiop://127.0.0.1:0").unwrap();
+    let orb = builder.listen(&format!("unix:{}", path.display())).unwrap().build().unwrap();
+    let adapter = orb.adapter("a").build().unwrap();
+    let yard = Arc::new(Yard::default());
+    let tracker = adapter.activate_ordered::<dyn Tracker>("x", yard.clone(), BINDING).unwrap();
+    orb.ready();
+    (shelf, path, Server { orb, tracker, yard })
+}
+
+#[test]
+fn a_client_leaves_places_to_another_one() {
+    let (shelf, path, server) = near_and_far("places", 8, ServerLimits::default());
+    let mut other = UnixStream::connect(&path).unwrap();
+    server.send(&mut other, [2]);
+    shelf.take(1).into_iter().for_each(OrderedRequest::run);
+    assert_eq!(replies(&mut other, 1), [2]);
+    let mut floods = [(); 3].map(|()| peer::connect(&server.orb));
+    floods.iter_mut().for_each(|flood| server.send(flood, (1..=20).map(|at| 2 * at)));
+    let mut held = shelf.take(4);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(shelf.len(), 0, "the flood has half");
+    // The other client has half of the rest at least, while no request of the flood runs.
+    server.send(&mut other, [2, 4]);
+    held.extend(shelf.take(2));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(shelf.len(), 0, "the flood has as many as are free");
+    drop(other);
+    let mut ran = held.len();
+    held.into_iter().for_each(OrderedRequest::run);
+    // Alone, it has all.
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut most = 0;
+    while ran < 62 {
+        assert!(Instant::now() < end, "{ran} ran");
+        std::thread::sleep(Duration::from_millis(15));
+        let held = shelf.take(0);
+        most = most.max(held.len());
+        ran += held.len();
+        held.into_iter().for_each(OrderedRequest::run);
+    }
+    assert_eq!(most, 8);
+    floods.iter_mut().for_each(|flood| assert_eq!(replies(flood, 20).len(), 20));
+}
+
+#[test]
+fn connections_that_were_closed_while_they_waited_hold_no_descriptors() {
+    let limits = ServerLimits { connections: 8, ..ServerLimits::default() };
+    let (shelf, path, server) = near_and_far("closed", 2, limits);
+    let mut stays = peer::connect(&server.orb);
+    server.send(&mut stays, [2, 4]);
+    let held = shelf.take(2);
+    let mut all = [(); 6].map(|()| peer::connect(&server.orb));
+    all.iter_mut().for_each(|one| server.send(one, [2]));
+    std::thread::sleep(Duration::from_millis(20));
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    for _ in 0..100 {
+        // It waits, until the newest of those that wait gives its place in the table to one of another client.
+        let mut waits = peer::connect(&server.orb);
+        server.send(&mut waits, [2]);
+        std::thread::sleep(Duration::from_millis(3));
+        let other = UnixStream::connect(&path).unwrap();
+        let _ = waits.read(&mut [0; 100]);
+        drop(other);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    assert!(open() < before + 50, "{} more descriptors", open() - before);
+    held.into_iter().for_each(OrderedRequest::run);
+    assert_eq!(replies(&mut stays, 2), [2, 4]);
 }
 
 /// A shelf with places for calls of operations.

@@ -651,6 +651,53 @@ fn requests_wait_in_the_buffer_up_to_its_limits() {
 }
 
 #[test]
+fn a_client_leaves_room_in_the_buffer_to_another_one() {
+    let path = std::env::temp_dir().join(format!("hyoshi-orb-buffer-{}.sock", std::process::id()));
+    let orb = listening(direct());
+    let buffering = RequestBuffer { requests: 4, octets: 4096 };
+    let options = ThreadpoolOptions { buffering: Some(buffering), ..DEFAULT() };
+    let listen = vec!["iiop://127.0.0.1:0".to_owned(), format!("unix:{}", path.display())];
+    let pool = orb.rt().create_threadpool(ThreadpoolLane { listen, ..lane(5, 1) }, &options).unwrap();
+    let (adapter, probed) = served(orb.adapter("a").threadpool(pool));
+    let tracker = adapter.activate::<dyn Tracker>(probed.probe.clone()).unwrap();
+    orb.ready();
+    let profile = tracker.ior().iiop().next().unwrap().unwrap();
+    let request = |id, octets: usize| {
+        let (target, response) = (Target::Key(profile.key), Response::Target);
+        let header = RequestHeader { id, response, target, operation: "_get_name", contexts: &[] };
+        let mut to = Encoder::new(ByteOrder::Big);
+        let begun = header.begin(&mut to).unwrap();
+        to.raw(&vec![0; octets]);
+        begun.end(&mut to).unwrap();
+        to.into_bytes()
+    };
+    // Its id, and whether it is an exception.
+    let reply = |stream: &mut dyn std::io::Read| {
+        let reply = peer::message(&mut { stream }).unwrap();
+        (peer::id(&reply), reply[16] | reply[19])
+    };
+    let mut other = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    other.write_all(&request(1, 0)).unwrap();
+    drop(probed.next());
+    probed.go.send(()).unwrap();
+    assert_eq!(reply(&mut other), (1, 0));
+    let mut flood = TcpStream::connect((profile.host, profile.port)).unwrap();
+    flood.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    other.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    flood.write_all(&request(1, 0)).unwrap();
+    drop(probed.next());
+    // Alone it could have all octets.
+    flood.write_all(&request(2, 3000)).unwrap();
+    assert_eq!(reply(&mut flood), (2, 2));
+    flood.write_all(&(3..20).flat_map(|id| request(id, 0)).collect::<Vec<_>>()).unwrap();
+    (5..20).for_each(|id| assert_eq!(reply(&mut flood), (id, 2), "it has half of the buffer"));
+    other.write_all(&request(2, 1000)).unwrap();
+    (0..4).for_each(|_| probed.go.send(()).unwrap());
+    assert_eq!(reply(&mut other), (2, 0), "it found room");
+    [1, 3, 4].into_iter().for_each(|id| assert_eq!(reply(&mut flood), (id, 0)));
+}
+
+#[test]
 fn a_request_on_a_lane_of_another_pool_is_forwarded() {
     let orb = listening(direct());
     let pool = orb.rt().create_threadpool(lane(7, 1), &DEFAULT()).unwrap();

@@ -16,7 +16,7 @@ use super::{Orb, OrbError, Running};
 use crate::endpoint::{ListenError, Listening};
 use crate::rt::current::Home;
 use crate::rt::{LanePlace, PoolLane, PoolPlaces, Priority, ThreadpoolId};
-use crate::server::{Buffer, Lane, LaneOptions, RequestBuffer};
+use crate::server::{Buffer, Lane, LaneOptions, MOST_BUFFERED, RequestBuffer};
 
 /// The threads of a lane, or of a pool without lanes.
 ///
@@ -50,9 +50,6 @@ pub struct ThreadpoolOptions {
     /// costs a change of threads for each request, and one thread more for each lane, which reads.
     pub buffering: Option<RequestBuffer>,
 }
-
-/// The most requests that a buffer has room for; connections are not read beyond that.
-const MOST_BUFFERED: usize = 1 << 16;
 
 impl Default for ThreadpoolOptions {
     fn default() -> Self {

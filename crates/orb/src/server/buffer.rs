@@ -4,7 +4,7 @@
 //! ```text
 //!            read by the lane's reader          a worker is idle, or ends its request
 //!   socket ─────────────────────────► buffer ─────────────────────────────────────────► run, reply
-//!                                       │ beyond a limit
+//!                                       │ beyond a limit, or the client's share of it
 //!                                       └──────────────► TRANSIENT
 //! ```
 
@@ -16,16 +16,25 @@ use std::sync::Arc;
 use hyoshi_os::{PiMutex, SpawnedThread, Wake};
 use hyoshi_wire::SystemKind;
 
+use super::shares::{ClientShares, Held};
 use super::{Home, LaneOptions, Order, OrderedRequest};
 use crate::minor;
 use crate::rt::current::settle;
 
-/// The most requests that wait for a thread in each lane of a pool.
+/// The most requests that a buffer has room for; connections are not read beyond that.
+pub(crate) const MOST_BUFFERED: usize = 1 << 16;
+
+/// A place for a request always keeps so many octets.
+const LEAST_KEPT: usize = 1 << 10;
+
+/// The most requests that wait for a thread in each lane of a pool. While several clients are connected to the lane, each
+/// has at most half of what the others leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestBuffer {
     /// Requests (`max_buffered_requests`). With 0, a request that finds no idle thread is refused.
     pub requests: usize,
-    /// Octets of their messages together (`max_request_buffer_size`).
+    /// Octets of their messages together (`max_request_buffer_size`). Without requests, a lane keeps as much memory, and
+    /// 1 KiB for each request, for later ones and their replies.
     pub octets: usize,
 }
 
@@ -37,10 +46,11 @@ pub(crate) struct Buffer {
     workers: PiMutex<Vec<SpawnedThread<()>>>,
 }
 
-#[derive(Default)]
 struct BufferState {
     requests: VecDeque<OrderedRequest>,
     octets: usize,
+    /// What each client has of them.
+    shares: ClientShares,
     /// Workers that wait for a request.
     idle: usize,
     ended: bool,
@@ -49,8 +59,15 @@ struct BufferState {
 impl Buffer {
     /// Starts a worker for each thread of the options.
     pub(crate) fn start(limits: RequestBuffer, options: &LaneOptions, home: Home) -> io::Result<Arc<Buffer>> {
-        let buffer =
-            Arc::new(Buffer { limits, state: PiMutex::default(), work: Wake::new(), workers: PiMutex::default() });
+        let state = BufferState {
+            requests: VecDeque::new(),
+            octets: 0,
+            shares: ClientShares::new(limits.requests.min(MOST_BUFFERED)),
+            idle: 0,
+            ended: false,
+        };
+        let buffer = Buffer { limits, state: PiMutex::new(state), work: Wake::new(), workers: PiMutex::default() };
+        let buffer = Arc::new(buffer);
         for number in 0..options.threads {
             let own = buffer.clone();
             let worker = options.spawn(&format!("w{number}")).spawn(move || own.run(home));
@@ -65,12 +82,19 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// The octets that a place keeps for the next request.
+    pub(super) fn keep(&self) -> usize {
+        (self.limits.octets / self.limits.requests.clamp(1, MOST_BUFFERED)).max(LEAST_KEPT)
+    }
+
     fn run(&self, home: Home) {
         settle(Some(home));
         let mut state = self.state.lock();
         loop {
             if let Some(request) = state.requests.pop_front() {
-                state.octets -= request.octets();
+                let octets = request.octets();
+                state.octets -= octets;
+                state.shares.remove(request.source(), octets);
                 // A post lets one worker through.
                 let more = !state.requests.is_empty() && state.idle > 0;
                 drop(state);
@@ -101,6 +125,7 @@ impl Buffer {
             let mut state = self.state.lock();
             state.ended = true;
             state.octets = 0;
+            state.shares = ClientShares::new(0);
             std::mem::take(&mut state.requests)
         };
         drop(dropped);
@@ -120,13 +145,16 @@ impl Order for Buffer {
         let mut state = self.state.lock();
         // Those that idle workers are about to run do not wait.
         let (waiting, is_free) = (state.requests.len(), state.requests.len() < state.idle);
-        let fits = waiting < state.idle.saturating_add(self.limits.requests)
-            && state.octets.saturating_add(octets) <= self.limits.octets;
-        if state.ended || !(is_free || fits) {
+        let requests = state.idle.saturating_add(self.limits.requests).saturating_sub(waiting);
+        let free = Held { requests, octets: self.limits.octets.saturating_sub(state.octets) };
+        let fits = free.requests > 0 && octets <= free.octets;
+        let in_share = || !request.is_shared() || state.shares.has_room(request.source(), free, octets);
+        if state.ended || !(is_free || fits && in_share()) {
             drop(state);
             return request.refuse(SystemKind::Transient.not_done(minor::RT_BUFFER));
         }
         state.octets += octets;
+        state.shares.add(request.source(), octets);
         state.requests.push_back(request);
         drop(state);
         self.work.post();

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use hyoshi_os::PiMutex;
@@ -16,6 +17,8 @@ use crate::stream::MaybeTlsStream;
 pub(super) struct Connections {
     most: usize,
     pub(super) sums: Sums,
+    /// Whether more than one client is connected.
+    is_shared: AtomicBool,
     inner: PiMutex<ConnectionTable>,
 }
 
@@ -43,7 +46,7 @@ const FEW: usize = 16;
 impl Connections {
     pub(super) fn new(most: usize) -> Self {
         let inner = ConnectionTable { next: FIRST, ..ConnectionTable::default() };
-        Connections { most, sums: Sums::default(), inner: PiMutex::new(inner) }
+        Connections { most, sums: Sums::default(), is_shared: AtomicBool::new(false), inner: PiMutex::new(inner) }
     }
 
     /// Adds a connection, which has a source if a client opened it; returns it if there are too many.
@@ -69,7 +72,22 @@ impl Connections {
             own.silent.push_back(number);
             own.forget_some(all);
         }
+        self.count_clients(&inner);
         Ok(connection)
+    }
+
+    /// Whether more than one client is connected.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
+    }
+
+    fn count_clients(&self, inner: &ConnectionTable) {
+        let mut sources = inner.accepted.values();
+        let is_shared = match (sources.next(), sources.next()) {
+            (Some(one), None) => inner.all.len() > one.all.len(),
+            (_, second) => second.is_some(),
+        };
+        self.is_shared.store(is_shared, Ordering::Relaxed);
     }
 
     /// A connection that gives its place to a new one of this source: one that has not sent a message since `before`,
@@ -81,6 +99,24 @@ impl Connections {
         silent
             .or_else(|| inner.of_the_most(own + 1))
             .or_else(|| inner.accepted.get_mut(&source)?.silent(&inner.all, u64::MAX))
+    }
+
+    /// Those of the client that holds the most octets of incomplete messages: the connection with the most first.
+    pub(super) fn heaviest(&self) -> Vec<Arc<Connection>> {
+        let inner = self.inner.lock();
+        let mut of_clients = BTreeMap::<_, (usize, Vec<_>)>::new();
+        for connection in inner.all.values() {
+            let octets = connection.unfinished.own();
+            if octets > 0 {
+                let (sum, all) = of_clients.entry(connection.source).or_default();
+                *sum += octets;
+                all.push((octets, connection));
+            }
+        }
+        let most = of_clients.into_values().max_by_key(|(sum, _)| *sum);
+        let mut all = most.map(|(_, all)| all).unwrap_or_default();
+        all.sort_by_key(|(octets, _)| Reverse(*octets));
+        all.into_iter().map(|(_, connection)| connection.clone()).collect()
     }
 
     /// A connection whose file descriptor is needed: a silent one, else one of the source with the most, if that has more
@@ -98,12 +134,19 @@ impl Connections {
     /// This connection never gives its place to another one.
     pub(super) fn protect(&self, connection: &Connection) {
         if let Some(source) = connection.source {
-            self.inner.lock().forget(source, connection.number);
+            let mut inner = self.inner.lock();
+            inner.forget(source, connection.number);
+            self.count_clients(&inner);
         }
     }
 
     pub(super) fn remove(&self, number: u64) {
-        let gone = self.inner.lock().remove(number);
+        let gone = {
+            let mut inner = self.inner.lock();
+            let gone = inner.remove(number);
+            self.count_clients(&inner);
+            gone
+        };
         // Closed here if no other thread has it: not under the lock.
         drop(gone);
     }
@@ -182,7 +225,6 @@ impl Accepted {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
-    use std::sync::atomic::Ordering;
 
     use hyoshi_wire::Version;
 
@@ -221,6 +263,22 @@ mod tests {
         assert_eq!(table.sums.unfinished.load(Ordering::Relaxed), 0, "what went is not counted any more");
         table.remove(stays.number);
         assert!(table.inner.lock().accepted.is_empty());
+    }
+
+    #[test]
+    fn a_table_is_shared_while_connections_of_two_clients_are_open() {
+        let table = Connections::new(6);
+        let (peer, stranger) = (network("10.0.0.1"), network("10.0.0.2"));
+        let known: Vec<_> = (0..2).map(|now| table.hear(now, peer).unwrap()).collect();
+        assert!(!table.is_shared());
+        let other = table.hear(2, stranger).unwrap();
+        assert!(table.is_shared());
+        table.protect(&other);
+        assert!(table.is_shared());
+        table.remove(other.number);
+        assert!(!table.is_shared());
+        known.iter().for_each(|connection| table.remove(connection.number));
+        assert!(!table.is_shared());
     }
 
     #[test]

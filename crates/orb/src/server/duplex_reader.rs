@@ -346,7 +346,8 @@ impl ReaderThread {
         };
         // The queue counts requests that wait.
         let held = incoming.held();
-        if connection.unfinished.set(held) > lane.most_unfinished {
+        connection.unfinished.set(held);
+        if !lane.may_hold(connection) {
             return close(CallFailure::Lost);
         }
         *connection.incoming.lock() = (held > 0).then_some(incoming);

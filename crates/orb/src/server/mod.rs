@@ -22,6 +22,7 @@ mod owned;
 mod prioritize;
 mod reading;
 mod serve;
+mod shares;
 mod source;
 mod tick;
 
@@ -55,8 +56,8 @@ use crate::shared::Shared;
 use crate::socket::BUFFER;
 use crate::tls::TlsServer;
 
-pub(crate) use buffer::Buffer;
 pub use buffer::RequestBuffer;
+pub(crate) use buffer::{Buffer, MOST_BUFFERED};
 pub(crate) use connection::Connection;
 pub use order::{Order, OrderedRequest, RequestClient};
 pub use owned::{LaneTurn, OwnedLane};

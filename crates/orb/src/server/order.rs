@@ -7,13 +7,14 @@
 //!                                       └──► the connection waits, and is not read ◄────────┘ the one that waits longest
 //! ```
 //!
-//! The places are fixed in number. Their memory stays: a request of fixed size allocates nothing.
+//! The places are fixed in number. Their memory stays: a request of fixed size allocates nothing. While several clients
+//! are connected, each has at most half of the places that the others leave ([`ClientShares`]).
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use hyoshi_os::{Credentials, PiMutex};
 use hyoshi_wire::giop::{
@@ -24,6 +25,8 @@ use hyoshi_wire::{ByteOrder, DecodeError, Encoder, SystemException, SystemKind};
 use super::Lane;
 use super::connection::Connection;
 use super::serve;
+use super::shares::{ClientShares, Held};
+use super::source::ClientSource;
 use crate::current::{self, Serving};
 use crate::rt::{OperationCall, RequestTiming};
 use crate::shared::Shared;
@@ -31,6 +34,9 @@ use crate::{minor, rt};
 
 /// Messages larger than this do not stay allocated.
 const KEEP: usize = 256 << 10;
+
+/// Connections that are read again at once after they waited. Later ticks admit further ones.
+const ADMITTED: usize = 64;
 
 /// Decides when and on which thread requests run; see [`OrbBuilder::order`](crate::OrbBuilder::order).
 pub trait Order: Send + Sync {
@@ -128,8 +134,18 @@ struct RequestSlots {
     calls: usize,
     /// Octets of the other requests that have one.
     octets: usize,
+    /// What each client has of them.
+    shares: ClientShares,
     /// Connections that wait for one, the longest first.
-    waiting: VecDeque<Arc<Connection>>,
+    waiting: VecDeque<WaitingConnection>,
+}
+
+#[derive(Clone, Debug)]
+struct WaitingConnection {
+    /// Gone once it is closed.
+    connection: Weak<Connection>,
+    source: Option<ClientSource>,
+    is_call: bool,
 }
 
 /// The result of passing on a request.
@@ -147,8 +163,10 @@ impl Ordered {
     pub(super) fn new(order: Arc<dyn Order>, places: usize) -> Self {
         let place = || Box::new(RequestSlot { message: None, to: Encoder::new(ByteOrder::NATIVE), is_call: false });
         let for_calls = order.call_places();
-        let free = (0..places.max(1).saturating_add(for_calls)).map(|_| place()).collect();
-        let places = RequestSlots { free, for_calls, calls: 0, octets: 0, waiting: VecDeque::new() };
+        let all = places.max(1).saturating_add(for_calls);
+        let free = (0..all).map(|_| place()).collect();
+        let shares = ClientShares::new(all);
+        let places = RequestSlots { free, for_calls, calls: 0, octets: 0, shares, waiting: VecDeque::new() };
         Ordered { order, places: PiMutex::new(places), taken: AtomicUsize::new(0) }
     }
 
@@ -159,6 +177,17 @@ impl Ordered {
 }
 
 impl RequestSlots {
+    /// A connection waits, of so many that are open.
+    fn wait(&mut self, connection: &Arc<Connection>, open: usize) {
+        // In proportion to the open connections, however many were closed.
+        if self.waiting.len() > 2 * open + 64 {
+            self.waiting.retain(|waiting| waiting.connection.strong_count() > 0);
+        }
+        let is_call = connection.waits_with_call.load(Ordering::Relaxed);
+        let (connection, source) = (Arc::downgrade(connection), connection.source);
+        self.waiting.push_back(WaitingConnection { connection, source, is_call });
+    }
+
     /// Free ones for other requests than calls: the places of calls are besides them.
     fn for_others(&self) -> usize {
         self.free.len().saturating_sub(self.for_calls.saturating_sub(self.calls))
@@ -166,20 +195,54 @@ impl RequestSlots {
 
     /// Whether there is one for the next request of this connection. A call may exceed the lane's octets.
     fn has_room(&self, lane: &Lane, connection: &Connection, is_call: bool) -> bool {
-        let few = connection.ordered.load(Ordering::Relaxed) < lane.in_flight;
-        let others = || self.for_others() > 0 && self.octets < lane.most_unfinished;
-        few && if is_call { !self.free.is_empty() } else { others() }
+        let few = || connection.ordered.load(Ordering::Relaxed) < lane.in_flight;
+        self.has_room_for(lane, connection.source, is_call, &[]) && few()
     }
 
-    /// The one that has waited longest, of those for which there is one. Whether it waits with a call.
-    fn next(&mut self, lane: &Lane, only_calls: bool) -> Option<(Arc<Connection>, bool)> {
-        let is_call = |connection: &Connection| connection.waits_with_call.load(Ordering::Relaxed);
-        let may = |connection: &Arc<Connection>| {
-            let is_call = is_call(connection);
-            (is_call || !only_calls) && self.has_room(lane, connection, is_call)
-        };
-        let at = self.waiting.iter().position(may)?;
-        self.waiting.remove(at).map(|connection| (connection.clone(), is_call(&connection)))
+    /// The same for any connection of a client, once these connections have their places.
+    fn has_room_for(
+        &self,
+        lane: &Lane,
+        client: Option<ClientSource>,
+        is_call: bool,
+        admitted: &[WaitingConnection],
+    ) -> bool {
+        if is_call {
+            return self.free.len() > admitted.len();
+        }
+        let others = admitted.iter().filter(|one| !one.is_call);
+        let requests = self.for_others().saturating_sub(others.clone().count());
+        let octets = lane.most_unfinished.saturating_sub(self.octets);
+        // Each admitted connection of its own has one of what its share takes, and leaves one less free.
+        let own = others.filter(|one| one.source == client).count();
+        let free = Held { requests: requests.saturating_sub(own), octets };
+        // A buffer has shares of its own, and refuses requests beyond them.
+        let is_shared = lane.table.is_shared() && lane.buffer.get().is_none();
+        requests > 0 && octets > 0 && (!is_shared || self.shares.has_room(client, free, 1))
+    }
+
+    /// The one that has waited longest, of those for which there is one.
+    fn next(&mut self, lane: &Lane, admitted: &[WaitingConnection]) -> Option<(Arc<Connection>, WaitingConnection)> {
+        // Most that wait may be of one client.
+        let mut full = None;
+        loop {
+            let at = self.waiting.iter().position(|WaitingConnection { connection, source, is_call }| {
+                if full == Some((*source, *is_call)) {
+                    return false;
+                }
+                if !self.has_room_for(lane, *source, *is_call, admitted) {
+                    full = Some((*source, *is_call));
+                    return false;
+                }
+                let few = |one: Arc<Connection>| one.ordered.load(Ordering::Relaxed) < lane.in_flight;
+                // One that was closed is removed.
+                connection.upgrade().is_none_or(few)
+            })?;
+            let waiting = self.waiting.remove(at)?;
+            if let Some(connection) = waiting.connection.upgrade() {
+                return Some((connection, waiting));
+            }
+        }
     }
 }
 
@@ -217,6 +280,7 @@ impl Lane {
             places.calls += 1;
         } else {
             places.octets += octets;
+            places.shares.add(connection.source, octets);
         }
         drop(places);
         match &mut place.message {
@@ -234,7 +298,7 @@ impl Lane {
     /// A connection that the calling thread has released is read again once there is a place for its next request.
     pub(super) fn wait_for_place(&self, connection: &Arc<Connection>) {
         if let Some(ordered) = &self.ordered {
-            ordered.places.lock().waiting.push_back(connection.clone());
+            ordered.places.lock().wait(connection, self.table.len());
             // One that is admitted may be closed before it takes its place: then each tick looks for the next.
             self.wake_housekeeping();
             self.admit_waiting();
@@ -244,14 +308,11 @@ impl Lane {
     /// Reads those again that waited, as far as there are places.
     pub(super) fn admit_waiting(&self) {
         let Some(ordered) = &self.ordered else { return };
-        let (mut others, all) = {
-            let places = ordered.places.lock();
-            (places.for_others(), places.free.len())
-        };
-        for _ in 0..all {
-            let next = ordered.places.lock().next(self, others == 0);
-            let Some((connection, is_call)) = next else { break };
-            others -= usize::from(!is_call);
+        let mut admitted = Vec::new();
+        while admitted.len() < ADMITTED {
+            let next = ordered.places.lock().next(self, &admitted);
+            let Some((connection, waiting)) = next else { break };
+            admitted.push(waiting);
             self.arm(&connection);
         }
     }
@@ -265,10 +326,11 @@ impl Lane {
     fn give_back(&self, connection: &Arc<Connection>, mut place: Box<RequestSlot>) {
         let Some(ordered) = &self.ordered else { return };
         let octets = place.message.as_ref().map_or(0, |message| message.received().octets().len());
-        if octets > KEEP {
+        let keep = self.buffer.get().map_or(KEEP, |buffer| buffer.keep().min(KEEP));
+        if octets > keep {
             place.message = None;
         }
-        if place.to.len() > KEEP {
+        if place.to.len() > keep {
             place.to = Encoder::new(ByteOrder::NATIVE);
         }
         connection.end_ordered();
@@ -278,6 +340,7 @@ impl Lane {
                 places.calls -= 1;
             } else {
                 places.octets -= octets;
+                places.shares.remove(connection.source, octets);
             }
             places.free.push(place);
             !places.waiting.is_empty()
@@ -396,6 +459,16 @@ impl OrderedRequest {
     /// Its client.
     pub fn client(&self) -> RequestClient {
         RequestClient(self.connection.clone())
+    }
+
+    /// The client that its place counts for.
+    pub(super) fn source(&self) -> Option<ClientSource> {
+        self.connection.source
+    }
+
+    /// Whether clients share the places.
+    pub(super) fn is_shared(&self) -> bool {
+        self.lane.table.is_shared()
     }
 
     /// A number that the order keeps with the request's connection; 0 at first.

@@ -134,12 +134,37 @@ impl Lane {
         worker.tidy();
     }
 
+    /// Whether a connection may hold what it has set in [`Connection::unfinished`]. If the lane holds too much, it closes
+    /// connections of the client that holds the most: those with the most first, until it has some room again.
+    pub(super) fn may_hold(&self, connection: &Arc<Connection>) -> bool {
+        let held = || self.table.sums.unfinished.load(Ordering::Relaxed);
+        if held() <= self.most_unfinished {
+            return true;
+        }
+        for one in self.table.heaviest() {
+            if held() <= self.most_unfinished - self.most_unfinished / 8 {
+                break;
+            }
+            if Arc::ptr_eq(&one, connection) {
+                return false;
+            }
+            // Otherwise a thread reads it, or it is closed.
+            if one.own().is_some() {
+                self.close(&one);
+                *one.incoming.lock() = None;
+                one.unfinished.take();
+            }
+        }
+        held() <= self.most_unfinished
+    }
+
     /// Back to Armed, with what is incomplete or not handled. False if it is closed, because the lane holds too much.
     fn release(&self, connection: &Arc<Connection>, epoch: u64, mut incoming: Incoming, worker: &Worker) -> bool {
         incoming.park(&worker.buffer);
         let held = incoming.held();
         if held > 0 {
-            if connection.unfinished.set(held) > self.most_unfinished {
+            connection.unfinished.set(held);
+            if !self.may_hold(connection) {
                 self.close(connection);
                 return false;
             }

@@ -36,7 +36,7 @@ pub fn reply(id: u32, status: ReplyStatus, body: impl FnOnce(&mut Encoder) -> Re
 }
 
 /// One whole message; none at the end of the stream.
-pub fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub fn message(stream: &mut impl Read) -> Option<Vec<u8>> {
     let mut message = vec![0; 12];
     stream.read_exact(&mut message).ok()?;
     let size = [message[8], message[9], message[10], message[11]];
