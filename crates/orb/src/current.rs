@@ -90,12 +90,18 @@ pub fn protect_connection() -> bool {
 }
 
 /// A request or an activator that this thread runs, until it is dropped. Not `Send`.
-pub(crate) struct Within(fn(&mut Current), PhantomData<*const ()>);
+pub(crate) struct Within {
+    is_making: bool,
+    of_thread: PhantomData<*const ()>,
+}
 
 impl Drop for Within {
     #[inline]
     fn drop(&mut self) {
-        CURRENT.with_borrow_mut(self.0);
+        CURRENT.with_borrow_mut(|current| match self.is_making {
+            true => drop(current.making.pop()),
+            false => current.depth -= 1,
+        });
     }
 }
 
@@ -111,7 +117,7 @@ pub(crate) fn within(key: &[u8]) -> Within {
         kept.extend_from_slice(key);
         current.depth += 1;
     });
-    Within(|current| current.depth -= 1, PhantomData)
+    Within { is_making: false, of_thread: PhantomData }
 }
 
 /// The number of requests to this object that run on this thread.
@@ -122,7 +128,7 @@ pub(crate) fn depth_within(key: Vec<u8>) -> u64 {
 /// The thread runs an activator that makes or ends the object with this key.
 pub(crate) fn making(key: Vec<u8>) -> Within {
     CURRENT.with_borrow_mut(|current| current.making.push(key));
-    Within(|current| drop(current.making.pop()), PhantomData)
+    Within { is_making: true, of_thread: PhantomData }
 }
 
 /// True while the thread makes or ends objects.

@@ -19,15 +19,18 @@ thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
-/// Lends the thread's buffers. (A call from within a call, by code that decodes a result, gets another.)
+/// Takes the thread's buffers. (A call from within a call, by code that decodes a result, gets others.)
 #[inline]
-pub(super) fn with<R>(work: impl FnOnce(&mut Buffers) -> R) -> R {
+pub(super) fn take() -> Box<Buffers> {
     let fresh = || Box::new(Buffers { to: Encoder::new(ByteOrder::NATIVE), buffer: vec![0; BUFFER] });
-    let mut buffers = BUFFERS.take().unwrap_or_else(fresh);
-    let done = work(&mut buffers);
+    BUFFERS.take().unwrap_or_else(fresh)
+}
+
+/// For the thread's next call.
+#[inline]
+pub(super) fn give_back(mut buffers: Box<Buffers>) {
     if buffers.to.len() > KEEP {
         buffers.to = Encoder::new(ByteOrder::NATIVE);
     }
     BUFFERS.set(Some(buffers));
-    done
 }

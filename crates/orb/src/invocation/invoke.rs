@@ -85,15 +85,15 @@ pub(crate) fn invoke(
     }
     current::let_others_read();
     // While it waits, the thread has no timing: its job has released the lane.
-    let expected = request.response == Response::Target;
-    let (part, timing) = match expected.then(|| rt::operation_call(object.ior(), request.operation)).flatten() {
-        Some((part, timing)) => (Some(part), Some(timing)),
-        None => {
-            let timing = TimingContext::of_call(orb.kokyu_timing);
-            (None, timing.map_err(|error| CallFailure::Encode(error).exception())?)
-        }
-    };
-    let call = CallInProgress { orb, timeouts, request, timing, part, until: timeouts.round_trip.map(after_now) };
+    let until = timeouts.round_trip.map(after_now);
+    let mut call = CallInProgress { orb, timeouts, request, timing: None, part: None, until };
+    if request.response == Response::Target
+        && let Some((part, timing)) = rt::operation_call(object.ior(), request.operation)
+    {
+        (call.part, call.timing) = (Some(part), Some(timing));
+    } else if let Some(timing) = rt::timing() {
+        call.timing = Some(TimingContext::new(&timing, orb.kokyu_timing)?);
+    }
     match request.response.expected() {
         true => waits::wait(|| call.follow(object, accept)),
         false => call.follow(object, accept),
@@ -170,6 +170,9 @@ impl CallInProgress<'_> {
             };
             let was_forwarded = itinerary.is_forwarded;
             let outcome = self.attempt(route, bound.propagated, accept);
+            if let Ok(ReplyContent::Outcome) = outcome {
+                return Ok(());
+            }
             let time_is_left = outcome.is_ok() || self.until.is_none_or(|until| Instant::now() < until);
             let step = itinerary.after(outcome, time_is_left);
             let returns = was_forwarded && !itinerary.is_forwarded;
@@ -240,9 +243,15 @@ impl CallInProgress<'_> {
             }
             return Ok(ReplyContent::Outcome);
         }
-        match both.map_or_else(|| route.peer.take(&patience), |mux| Ok(Over::Mux(mux, None)))? {
-            Over::Line(mut line) => buffers::with(|buffers| {
-                let done = self.over_line(message, &mut line, buffers, accept);
+        let over = match both {
+            Some(mux) => Over::Mux(mux, None),
+            None => route.peer.take(&patience)?,
+        };
+        match over {
+            Over::Line(mut line) => {
+                let mut buffers = buffers::take();
+                let done = self.over_line(message, &mut line, &mut buffers, accept);
+                buffers::give_back(buffers);
                 match &done {
                     Ok(_) | Err((CallFailure::Raised(_), Some(_)) | (CallFailure::Encode(_), _)) => {
                         route.peer.pool.give_back(line)
@@ -257,7 +266,7 @@ impl CallInProgress<'_> {
                     Err(_) => line.close(),
                 }
                 done.map_err(|(failure, _)| failure)
-            }),
+            }
             // Its place is kept until the reply arrives.
             Over::Mux(mux, _place) => {
                 let route = &*route.over(mux.chars());

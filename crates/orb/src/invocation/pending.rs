@@ -106,8 +106,7 @@ impl<R, E: Raises> Pending<R, E> {
         };
         request.arguments = &again;
         let out = Outgoing { operation, key: &route.key, contexts: Vec::new() };
-        let timing =
-            TimingContext::of_call(orb.kokyu_timing).map_err(|error| CallFailure::Encode(error).exception())?;
+        let timing = rt::timing().map(|timing| TimingContext::new(&timing, orb.kokyu_timing)).transpose()?;
         let (timing, request) = (timing.as_ref(), &request);
         let message = RequestMessage { route, request, timing, part: None, propagated, out: &out };
         let mut repeats = 0;

@@ -49,7 +49,7 @@ pub(super) struct Changing {
 }
 
 /// The servant for one request.
-pub(crate) enum Found {
+pub(super) enum Found {
     Active(Entered),
     Default(Servant),
     /// Must be returned to its locator.
@@ -57,20 +57,10 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    #[inline]
-    pub(crate) fn servant(&self) -> &Servant {
+    pub(super) fn servant(&self) -> &Servant {
         match self {
             Found::Active(entered) => entered.servant(),
             Found::Default(servant) | Found::Located(_, servant) => servant,
-        }
-    }
-
-    /// The policies of an active object's adapter.
-    #[inline]
-    pub(super) fn rt(&self) -> Option<&Arc<AdapterRt>> {
-        match self {
-            Found::Active(entered) => entered.rt(),
-            Found::Default(_) | Found::Located(..) => None,
         }
     }
 }
@@ -149,7 +139,7 @@ impl Core {
     }
 
     /// The servant for a request to this object.
-    pub(crate) fn find(self: &Arc<Self>, id: &[u8], operation: &str) -> Result<Found, Elsewhere> {
+    pub(super) fn find(self: &Arc<Self>, id: &[u8], operation: &str) -> Result<Found, Elsewhere> {
         self.gate.pass()?;
         if let Some(entered) = self.active(id).and_then(Entered::new) {
             return Ok(Found::Active(entered));

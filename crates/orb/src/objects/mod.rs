@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::rt::RtPolicyError;
 
-pub(crate) use core::{Core, Found};
+pub(crate) use core::Core;
 pub use gate::Passage;
 pub(crate) use registry::{Adapters, Located};
 pub use servant::Servant;

@@ -79,7 +79,7 @@ mod tests {
 
     /// Runs `with` on the number of the servant that a request finds.
     fn find<R>(adapters: &Adapters, key: &[u8], with: impl FnOnce(u64) -> R) -> Option<R> {
-        adapters.find(key, "", Version::V1_2, |found, _, _| with(found.servant().interface().parse().unwrap())).ok()
+        adapters.find(key, "", Version::V1_2, |servant, _, _| with(servant.interface().parse().unwrap())).ok()
     }
 
     #[test]

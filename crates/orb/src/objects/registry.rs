@@ -1,5 +1,6 @@
 //! All adapters, and the published keys.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,7 +11,7 @@ use hyoshi_wire::{SystemException, SystemKind, Version};
 use super::core::{Core, Found};
 use super::gate::Passage;
 use super::source::Elsewhere;
-use super::{AdapterError, ByOctets, recent};
+use super::{AdapterError, ByOctets, Servant, recent};
 use crate::key::{MAGIC, ObjectKey};
 use crate::minor;
 use crate::rt::{AdapterRt, ThreadpoolId};
@@ -114,7 +115,7 @@ impl Adapters {
         key: &[u8],
         operation: &str,
         version: Version,
-        with: impl FnOnce(&Found, &[u8], Option<&Arc<AdapterRt>>) -> R,
+        with: impl FnOnce(&Servant, &[u8], Option<&Arc<AdapterRt>>) -> R,
     ) -> Result<R, Elsewhere> {
         let published = self.published(key);
         let key = match &published {
@@ -123,23 +124,22 @@ impl Adapters {
             None => key,
         };
         if let Some(entered) = recent::enter(self.number, key) {
-            let found = Found::Active(entered);
-            return Ok(with(&found, key, found.rt()));
+            return Ok(with(entered.servant(), key, entered.rt()));
         }
         // An inactive object may need user code that waits. The table must not be pinned meanwhile.
         let (id, found, rt) = match self.look_up(key, |core, id| core.enter(id).ok_or_else(|| (core.clone(), id)))? {
             Ok(entered) => {
                 recent::remember(self.number, key, entered.object());
-                let found = Found::Active(entered);
-                return Ok(with(&found, key, found.rt()));
+                return Ok(with(entered.servant(), key, entered.rt()));
             }
             Err((core, id)) => (id, core.find(id, operation)?, core.rt.clone()),
         };
-        let done = with(&found, key, rt.as_ref());
+        // A locator gets back what it lent, even after a panic.
+        let done = catch_unwind(AssertUnwindSafe(|| with(found.servant(), key, rt.as_ref())));
         if let Found::Located(locator, servant) = found {
             locator.after(id, operation, servant);
         }
-        Ok(done)
+        Ok(done.unwrap_or_else(|panicked| resume_unwind(panicked)))
     }
 
     /// The adapter's key of a published one, if the object is here.

@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,6 +16,11 @@ use super::gate::{Gate, Passage};
 use crate::call::Call;
 use crate::rt::AdapterRt;
 use crate::{minor, promise};
+
+thread_local! {
+    /// The index of the operation that this thread found last, perhaps of another interface.
+    static LATEST: Cell<usize> = const { Cell::new(0) };
+}
 
 /// An object's implementation, such as an `Arc<dyn Tracker>`. Its interface is known at run time.
 #[derive(Clone)]
@@ -55,7 +61,11 @@ impl Servant {
     /// The index of an operation among those of its interface.
     #[inline]
     pub(crate) fn operation(&self, name: &str) -> Option<usize> {
-        self.facts.operations.binary_search(&name).ok()
+        let latest = LATEST.get();
+        if self.facts.operations.get(latest) == Some(&name) {
+            return Some(latest);
+        }
+        self.facts.operations.binary_search(&name).ok().inspect(|found| LATEST.set(*found))
     }
 
     pub(crate) fn is_oneway(&self, name: &str) -> bool {

@@ -14,7 +14,9 @@ use hyoshi_os::clock::{monotonic, unix};
 use hyoshi_wire::giop::{CONTEXT_RT_SCHEDULING, OperationCall, SchedulingContext, ServiceContexts};
 pub use hyoshi_wire::giop::{KokyuTiming, RequestTiming};
 use hyoshi_wire::ior::Ior;
-use hyoshi_wire::{DecodeError, EncodeError};
+use hyoshi_wire::{DecodeError, SystemException};
+
+use crate::failure::CallFailure;
 
 /// The timing of a thread's calls ([`with_timing`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,14 +186,13 @@ pub(crate) enum TimingContext {
 }
 
 impl TimingContext {
-    /// Of a call by this thread.
-    #[inline]
-    pub(crate) fn of_call(kokyu: bool) -> Result<Option<TimingContext>, EncodeError> {
-        match timing() {
-            None => Ok(None),
-            Some(timing) if kokyu => to_kokyu(&timing).data().map(|data| Some(TimingContext::Kokyu(data))),
-            Some(timing) => Ok(Some(TimingContext::Own(timing.octets()))),
+    /// With this timing, in TAO's form if `kokyu`.
+    pub(crate) fn new(timing: &RequestTiming, kokyu: bool) -> Result<TimingContext, SystemException> {
+        if !kokyu {
+            return Ok(TimingContext::Own(timing.octets()));
         }
+        let data = to_kokyu(timing).data().map_err(|error| CallFailure::Encode(error).exception())?;
+        Ok(TimingContext::Kokyu(data))
     }
 
     pub(crate) fn data(&self) -> &[u8] {

@@ -157,15 +157,28 @@ impl Connection {
     /// A request runs now; others may take the connection meanwhile, if `free`.
     #[inline]
     pub(super) fn run(&self, epoch: u64, free: bool) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        self.run_next(epoch, free);
+    }
+
+    /// The same, after one that was not free: both count as one that runs, until [`end_run`](Self::end_run).
+    #[inline]
+    pub(super) fn run_next(&self, epoch: u64, free: bool) {
         self.begin();
         if free {
             self.stage.store(epoch << 2 | RUNNING, Ordering::Release);
         }
     }
 
+    /// Requests that were not free have ended.
+    pub(super) fn end_run(&self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// The same, and the thread that takes the next request owns the connection ([`take_apart`](Self::take_apart)): the
     /// order of the two requests does not matter.
     pub(super) fn run_apart(&self, epoch: u64) {
+        self.running.fetch_add(1, Ordering::Relaxed);
         self.begin();
         self.stage.store(epoch << 2 | APART, Ordering::Release);
     }
@@ -174,7 +187,6 @@ impl Connection {
     fn begin(&self) {
         // By its owner only.
         self.begun.store(self.begun.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        self.running.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A request is handed over to an order: it counts as one that runs, and its connection is read on.
@@ -200,10 +212,6 @@ impl Connection {
         self.running.fetch_sub(1, Ordering::Relaxed);
         let owned = epoch << 2 | OWNED;
         let stage = self.stage.load(Ordering::Acquire);
-        // It was not free: further messages of it have been read.
-        if stage == owned {
-            return true;
-        }
         // Another epoch, or one that is armed: another thread's.
         stage >> 2 == epoch
             && stage & 3 != ARMED

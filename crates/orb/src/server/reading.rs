@@ -84,8 +84,11 @@ impl Lane {
         connection.unfinished.take();
         let Worker { buffer, to, number, left } = &mut *worker;
         let (number, wait, round) = (*number, May::Never, Round::default());
-        let mut reading = Reading { lane: self, orb, connection: &connection, epoch, to, number, wait, round };
-        let then = match receive(&mut reading, &mut incoming, buffer, left) {
+        let runs = false;
+        let mut reading = Reading { lane: self, orb, connection: &connection, epoch, to, number, wait, round, runs };
+        let received = receive(&mut reading, &mut incoming, buffer, left);
+        reading.end_run();
+        let then = match received {
             Ok(TurnEnd::Idle | TurnEnd::Spent) => AfterRead::Release,
             Ok(TurnEnd::Stopped(after)) => after,
             Err(error) => {
@@ -231,6 +234,17 @@ struct Reading<'a> {
     number: usize,
     wait: May,
     round: Round,
+    /// Requests that are not free count as one that runs, as long as others follow in the same read: counting each
+    /// takes two atomic operations.
+    runs: bool,
+}
+
+impl Reading<'_> {
+    fn end_run(&mut self) {
+        if std::mem::take(&mut self.runs) {
+            self.connection.end_run();
+        }
+    }
 }
 
 impl Receiver for Reading<'_> {
@@ -293,7 +307,11 @@ impl Receiver for Reading<'_> {
                 handed = Some(parked);
             }
         }
-        connection.run(epoch, (handed.is_some() || rest.is_empty()) && !begun);
+        let free = (handed.is_some() || rest.is_empty()) && !begun;
+        match std::mem::replace(&mut self.runs, !free) {
+            true => connection.run_next(epoch, free),
+            false => connection.run(epoch, free),
+        }
         let began = connection.pipelining.is_seen().then(Instant::now);
         if began.is_some()
             && !connection.pipelining.is_brief()
@@ -308,7 +326,7 @@ impl Receiver for Reading<'_> {
         if let Some(began) = began {
             connection.pipelining.took(began.elapsed());
         }
-        if !connection.ran(epoch) {
+        if free && !connection.ran(epoch) {
             return ControlFlow::Break(AfterRead::Given);
         }
         if handed.is_some() {
@@ -321,6 +339,7 @@ impl Receiver for Reading<'_> {
     #[inline]
     fn handled_all(&mut self, incoming: &mut Incoming) -> Option<AfterRead> {
         let (lane, now) = (self.lane, self.lane.now.load(Ordering::Relaxed));
+        self.end_run();
         incoming.await_rest(now);
         if incoming.deadline(now, lane.pace).is_some_and(|deadline| now > deadline) {
             return Some(AfterRead::Close);

@@ -12,7 +12,7 @@ use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, System
 use super::prioritize;
 use crate::call::Call;
 use crate::channel::Negotiated;
-use crate::objects::{Elsewhere, Found, Located, Servant, special};
+use crate::objects::{Elsewhere, Located, Servant, special};
 use crate::rt::AdapterRt;
 use crate::shared::Shared;
 use crate::{current, minor, rt};
@@ -160,8 +160,7 @@ const FOREIGN: SystemException = SystemKind::CodesetIncompatible.not_done(minor:
 fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn FnMut(&[u8]) -> bool) {
     let Ok(key) = request.target.key() else { return ask_for_key(request, to) };
     let mut call = Call::new(request, to);
-    let carried = |found: &Found, key: &[u8], rt: Option<&Arc<AdapterRt>>| -> Result<(), Elsewhere> {
-        let servant = found.servant();
+    let carried = |servant: &Servant, key: &[u8], rt: Option<&Arc<AdapterRt>>| -> Result<(), Elsewhere> {
         let _priority = match rt {
             Some(rt) => Some(prioritize::begin(orb, rt, key, servant, request, &mut call)?),
             None => None,
@@ -171,8 +170,7 @@ fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn Fn
         }
         let _within = current::within(key);
         let _timing = rt::serve(&request.contexts);
-        // By itself, so that a locator gets back what it lent.
-        Ok(guarded(|| carry_out(orb, servant, &mut call))??)
+        Ok(carry_out(orb, servant, &mut call)?)
     };
     let version = request.arguments.version();
     let done = guarded(|| orb.adapters.find(key, request.operation, version, carried));

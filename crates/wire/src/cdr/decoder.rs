@@ -251,6 +251,13 @@ impl<'a> Decoder<'a> {
         self.raw(place - self.at).map(|_| ())
     }
 
+    /// The position of a number of this size in fragments.
+    #[cold]
+    fn number_in_fragment(&mut self, size: usize) -> Result<usize, DecodeError> {
+        self.align_in_fragment(size)?;
+        if self.crosses_seam(size) { Err(self.error(CUT)) } else { Ok(self.at) }
+    }
+
     /// The next position of a number of this size if it is aligned by its position in the fragment.
     fn place_in_fragment(&self, size: usize) -> usize {
         let mut at = self.at;
@@ -347,15 +354,7 @@ impl<'a> Decoder<'a> {
     /// The octets of a number, aligned to its size, which is 1, 2, 4 or 8.
     #[inline]
     pub(crate) fn number<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let start = if self.seams.is_empty() {
-            (self.at + (N - 1)) & !(N - 1)
-        } else {
-            self.align_in_fragment(N)?;
-            if self.crosses_seam(N) {
-                return Err(self.error(CUT));
-            }
-            self.at
-        };
+        let start = if self.seams.is_empty() { (self.at + (N - 1)) & !(N - 1) } else { self.number_in_fragment(N)? };
         match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
             Some(octets) => {
                 self.at = start + N;

@@ -121,7 +121,10 @@ impl Encoder {
             let zeros = [0; 8];
             #[cfg(test)]
             let zeros = [self.padding; 8];
-            self.bytes.extend_from_slice(&zeros[..padding]);
+            // Copies a constant number, then truncates: a variable number would take a call of memcpy.
+            let length = self.bytes.len() + padding;
+            self.bytes.extend_from_slice(&zeros);
+            self.bytes.truncate(length);
         }
     }
 
@@ -170,11 +173,18 @@ impl Encoder {
     /// # Panics
     ///
     /// If they were not written before.
+    #[inline]
     pub fn patch_u32(&mut self, at: usize, value: u32) {
-        let octets = match self.order {
+        let octets = self.octets(value);
+        self.bytes[at..at + 4].copy_from_slice(&octets);
+    }
+
+    /// A number in its byte order.
+    #[inline]
+    pub(crate) fn octets(&self, value: u32) -> [u8; 4] {
+        match self.order {
             ByteOrder::Big => value.to_be_bytes(),
             ByteOrder::Little => value.to_le_bytes(),
-        };
-        self.bytes[at..at + 4].copy_from_slice(&octets);
+        }
     }
 }

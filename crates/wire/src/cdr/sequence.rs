@@ -54,10 +54,11 @@ impl<'a, T: Decode<'a>> Decode<'a> for Vec<T> {
 impl<'a> Decode<'a> for &'a [u8] {
     const LEAST: usize = 4;
 
-    #[inline]
+    /// Always inlined: reading a result back from memory just after its parts were written stalls the processor.
+    #[inline(always)]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        let count = from.length(1)?;
-        from.raw(count)
+        let count = u32::decode(from)?;
+        from.raw(count as usize)
     }
 }
 

@@ -137,6 +137,7 @@ impl Reassembler {
     }
 
     /// True while a message is incomplete.
+    #[inline]
     pub fn is_waiting(&self) -> bool {
         (self.held > 0 && !self.spent) || self.partials.iter().any(|partial| !partial.cancelled)
     }

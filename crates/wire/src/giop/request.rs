@@ -1,7 +1,7 @@
 //! Requests and their cancellation (9.4.2, 9.4.4).
 
 use super::begun::Begun;
-use super::{MessageKind, Target};
+use super::{Addressing, MessageKind, Target};
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Version};
 use crate::tagged::{Tagged, TaggedList, identifier, put_identifier};
 
@@ -62,9 +62,19 @@ impl RequestHeader<'_> {
     pub fn begin(&self, to: &mut Encoder) -> Result<Begun, EncodeError> {
         let mut begun = Begun::new(MessageKind::Request, to);
         if to.version() == Version::V1_2 {
-            self.id.encode(to)?;
-            to.raw(&[if self.response == Response::Target { 3 } else { self.response as u8 }, 0, 0, 0]);
-            self.target.encode(to)?;
+            // The id, the flags, the form of the target, and the length of a key: written at once.
+            let mut head = [0; 16];
+            head[..4].copy_from_slice(&to.octets(self.id));
+            head[4] = if self.response == Response::Target { 3 } else { self.response as u8 };
+            if let Target::Key(key) = self.target {
+                let length = u32::try_from(key.len()).map_err(|_| EncodeError::TooLong(key.len()))?;
+                head[12..].copy_from_slice(&to.octets(length));
+                to.raw(&head);
+                to.raw(key);
+            } else {
+                to.raw(&head[..8]);
+                self.target.encode(to)?;
+            }
             put_identifier(self.operation, to)?;
             self.contexts.encode(to)?;
             begun.align_body(to);
@@ -133,7 +143,10 @@ impl<'a> Request<'a> {
         }
         self.id = u32::decode(from)?;
         self.response = Response::from_flags(from.raw(4)?[0]);
-        self.target = Target::decode(from)?;
+        self.target = match Addressing::decode(from)? {
+            Addressing::Key => Target::Key(Decode::decode(from)?),
+            form => Target::decode_form(form, from)?,
+        };
         self.operation = identifier(from)?;
         self.contexts = TaggedList::decode(from)?;
         to_body(from);

@@ -70,6 +70,16 @@ impl<'a> Target<'a> {
             Target::Profile(profile) | Target::Reference { selected: profile, .. } => key_within(*profile),
         }
     }
+
+    /// The rest of one in this form.
+    #[cold]
+    pub(super) fn decode_form(form: Addressing, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match form {
+            Addressing::Key => Decode::decode(from).map(Target::Key),
+            Addressing::Profile => Tagged::decode(from).map(Target::Profile),
+            Addressing::Reference => whole_reference(from),
+        }
+    }
 }
 
 /// An IIOP profile's key: version, host, port, key (9.7.2), without reading the rest.
@@ -125,15 +135,10 @@ impl<'a> Decode<'a> for Target<'a> {
         if from.version() < Version::V1_2 {
             return Decode::decode(from).map(Target::Key);
         }
-        match Addressing::decode(from)? {
-            Addressing::Key => Decode::decode(from).map(Target::Key),
-            Addressing::Profile => Tagged::decode(from).map(Target::Profile),
-            Addressing::Reference => whole_reference(from),
-        }
+        Target::decode_form(Addressing::decode(from)?, from)
     }
 }
 
-#[cold]
 fn whole_reference<'a>(from: &mut Decoder<'a>) -> Result<Target<'a>, DecodeError> {
     let index = u32::decode(from)? as usize;
     let type_id = identifier(from)?;
