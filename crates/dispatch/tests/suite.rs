@@ -9,7 +9,7 @@ use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger, read};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Probe, Slot, Ticket, TraceEvent};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Probe, Signal, Slot, Ticket, TraceEvent};
 use naive::Naive;
 use proptest::prelude::*;
 
@@ -426,4 +426,66 @@ proptest! {
     ) {
         play(&file, &actions, false, requests);
     }
+}
+
+/// A caller's job is late, and the next ones wait for its body. When their rests may be released, in milliseconds.
+fn rests_after_a_late_call(guard: &str) -> Vec<u64> {
+    let text = format!(
+        "name = 'late'\n[processor.main]\n[processor.other]\n\
+         [operation.asks]\non = 'main'\nevery = '10ms'\nwcet = '1ms'\nguard = '{guard}'\n\
+         calls = {{ method = 'answers', after = '0.5ms' }}\n\
+         [operation.answers]\non = 'other'\ncalled = true\nwcet = '1ms'\n"
+    );
+    let system = read(&text, "late.toml", None).unwrap().system;
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let find = |name: &str| system.operation_ids().find(|id| system.operation(*id).name == name).unwrap();
+    let (before, method, rest) = (find("asks:call"), find("answers@asks"), find("asks"));
+    let mut dispatcher = Dispatcher::new(&system, &plan.processors[0], Keep::default());
+    let mut effects = dispatcher.effects();
+    let at = |millis: u64| Instant::ZERO + Span::from_millis(millis);
+    let executed = Span::ZERO;
+    // The job of 0 ms ends at 30 ms. The body has the call until its rest ends.
+    for millis in [0, 10, 20, 30] {
+        dispatcher.handle(at(millis), Input::Tick, &mut effects);
+        dispatcher.handle(at(millis), Input::LaneRuns { lane: 0, executed }, &mut effects);
+    }
+    let mut aside = std::collections::VecDeque::new();
+    for number in 0..3 {
+        let (ends, answered, done) = (at(30 + 3 * number), at(31 + 3 * number), at(32 + 3 * number));
+        let slot = dispatcher.lanes()[0].running.expect("the part before the call");
+        let complete = |slot| Input::Complete { slot, consumed: Span::from_micros(500), ticket: None };
+        dispatcher.handle(ends, complete(slot), &mut effects);
+        // Those that wait for the body.
+        loop {
+            dispatcher.handle(ends, Input::LaneRuns { lane: 0, executed }, &mut effects);
+            let Some(slot) = dispatcher.lanes()[0].running else { break };
+            assert_eq!(dispatcher.job(slot).id.operation, before);
+            dispatcher.handle(ends, Input::Suspend { slot }, &mut effects);
+            aside.push_back(slot);
+        }
+        let (origin, period) = (at(10 * number), Span::from_millis(10));
+        let signal =
+            Signal { from: method, to: rest, position: 0, number, origin, period, due: answered, ticket: None };
+        dispatcher.handle(answered, Input::Signal(signal), &mut effects);
+        dispatcher.handle(answered, Input::Tick, &mut effects);
+        dispatcher.handle(answered, Input::LaneRuns { lane: 0, executed }, &mut effects);
+        let Some(slot) = dispatcher.lanes()[0].running else { break };
+        dispatcher.handle(done, complete(slot), &mut effects);
+        let next = aside.pop_front().expect("one waits");
+        dispatcher.handle(done, Input::Resume { slot: next, consumed: Span::ZERO }, &mut effects);
+        dispatcher.handle(done, Input::LaneRuns { lane: 0, executed }, &mut effects);
+    }
+    let ready = dispatcher.probe().0.iter().filter_map(|(at, event)| match event {
+        TraceEvent::Decision(DispatchDecision::Ready { job, .. }) if job.operation == rest => {
+            Some(at.as_nanos() / 1_000_000)
+        }
+        _ => None,
+    });
+    ready.collect()
+}
+
+#[test]
+fn late_calls_catch_up_if_their_guard_opens_at_idle_points() {
+    assert_eq!(rests_after_a_late_call("on"), [31]);
+    assert_eq!(rests_after_a_late_call("idle"), [31, 34, 37]);
 }

@@ -146,7 +146,7 @@ impl<P: Probe> Dispatcher<P> {
         let operation = &mut self.operations[job.local as usize];
         operation.unfinished -= 1;
         operation.waiting -= u32::from(!job.started && matches!(job.state, JobState::Held | JobState::Ready));
-        self.released -= u32::from(job.state != JobState::Held);
+        self.released -= u32::from(job.state != JobState::Held && !job.aside);
         let moves = operation.can_move();
         if operation.on_overrun != OnOverrun::Report && job.started {
             self.watches.retain(|(_, watched)| *watched != slot);

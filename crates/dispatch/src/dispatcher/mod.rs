@@ -72,7 +72,8 @@ pub struct Dispatcher<P> {
     /// Lanes with a running job that held a resource when the hard cap paused all other lanes, and still holds it.
     spared: LaneMask,
     arrival: u64,
-    /// Released jobs that have not ended: zero is an idle point.
+    /// Released jobs that have not ended: zero is an idle point. Without those that wait for their operation's body:
+    /// what the earlier job in it waits for may be held by a guard.
     released: u32,
     any_idle_guard: bool,
     /// The most completions for other processors that one job has.
@@ -490,8 +491,13 @@ impl<P: Probe> Dispatcher<P> {
         self.release_token(slot, effects);
         let job = self.jobs.get_mut(slot);
         job.make(Transition::Suspend);
+        job.aside = job.start == now;
+        self.released -= u32::from(job.aside);
         let id = job.id;
         self.decision(now, DispatchDecision::Yield { job: id });
+        if self.any_idle_guard && self.released == 0 {
+            self.idle_point(now, effects);
+        }
         self.account(now, effects);
     }
 
@@ -499,6 +505,7 @@ impl<P: Probe> Dispatcher<P> {
     fn resume(&mut self, now: Instant, slot: Slot, consumed: Span, effects: &mut Effects) {
         let job = self.jobs.get_mut(slot);
         job.remaining = job.wcet.saturating_sub(consumed);
+        self.released += u32::from(core::mem::take(&mut job.aside));
         self.enqueue(slot, Transition::Resume, effects);
         self.account(now, effects);
     }

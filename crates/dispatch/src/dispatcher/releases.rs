@@ -154,6 +154,7 @@ impl<P: Probe> Dispatcher<P> {
             demoted: false,
             stopped: false,
             cancelled: false,
+            aside: false,
             started: false,
             tickets: TicketSet::default(),
         }
