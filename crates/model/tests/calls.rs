@@ -138,7 +138,10 @@ fn a_call_is_a_chain_through_the_method_and_back() {
     assert_eq!(trigger("steer"), after("plan"));
     assert_eq!((trigger("locate@note"), trigger("note")), (after("note:call"), after("note:call")));
     let of = |name: &str| system.operation(id(&system, name));
-    assert_eq!((of("plan:call").guard, of("locate@plan").guard, of("plan").guard), (Guard::Off, Guard::On, Guard::On));
+    assert_eq!(
+        (of("plan:call").guard, of("locate@plan").guard, of("plan").guard),
+        (Guard::Off, Guard::Idle, Guard::Idle)
+    );
     assert!(of("locate@plan").critical && !of("locate@note").critical);
     assert_eq!((of("locate@plan").importance, of("locate@note").importance), (0, 3));
     assert_eq!((of("plan:call").reads.len(), of("plan").reads.len()), (1, 0));

@@ -473,7 +473,7 @@ const OPERATION: &[Key] = &[
     key(
         "guard",
         Kind::Choice(&["off", "on", "idle"]),
-        Described("on after another processor, else off"),
+        Described("after another processor on, in calls idle; else off"),
         "Keeps triggered releases a period apart; idle: less strictly when the processor idles.",
     ),
     key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),

@@ -318,7 +318,8 @@ fn report_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec
     }
 }
 
-/// The release guard of each operation: by default on where a trigger is on another processor.
+/// The release guard of each operation: by default on where a trigger is on another processor. In calls by default it
+/// opens at idle points, too: the caller waits, so with `on` one late call would delay all later ones.
 ///
 /// Not by default if any of several operations triggers: a guard releases one in a period, and the others would pile
 /// up.
@@ -328,10 +329,12 @@ fn guards(operations: &expand::Operations<'_>, triggers: &[Trigger]) -> Vec<Guar
         let from_elsewhere =
             || trigger.predecessors().iter().any(|predecessor| operations.of(*predecessor).on != declared.on);
         let merges = matches!(trigger, Trigger::Any(operations) if operations.len() > 1);
+        let is_of_call = declared.called || matches!(declared.part, declared::CallPhase::Rest { .. });
         match declared.guard {
             Some(guard) => guard.value,
-            None if !merges && from_elsewhere() => Guard::On,
-            None => Guard::Off,
+            None if merges || !from_elsewhere() => Guard::Off,
+            None if is_of_call => Guard::Idle,
+            None => Guard::On,
         }
     };
     triggers.iter().enumerate().map(guard).collect()

@@ -203,7 +203,7 @@ impl OrbBuilder {
     /// `order` decides when and on which thread requests to bound objects run
     /// ([`Adapter::activate_ordered`](crate::Adapter::activate_ordered)). Each lane holds at most `requests` read and
     /// unanswered requests, and of one connection at most [`ServerLimits::in_flight`]. While several clients are
-    /// connected, each has at most half of the places that the others leave. Above these limits, connections are not
+    /// connected, each has at most as many places as remain free. Above these limits, connections are not
     /// read. Calls within the process go to the servant directly.
     pub fn order(mut self, order: impl Order + 'static, requests: usize) -> Self {
         self.order = Some((Arc::new(order), requests));

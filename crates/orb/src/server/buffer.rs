@@ -28,7 +28,7 @@ pub(crate) const MOST_BUFFERED: usize = 1 << 16;
 const LEAST_KEPT: usize = 1 << 10;
 
 /// The most requests that wait for a thread in each lane of a pool. While several clients are connected to the lane, each
-/// has at most half of what the others leave.
+/// has at most as much as remains free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestBuffer {
     /// Requests (`max_buffered_requests`). With 0, a request that finds no idle thread is refused.

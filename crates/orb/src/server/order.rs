@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The places are fixed in number. Their memory stays: a request of fixed size allocates nothing. While several clients
-//! are connected, each has at most half of the places that the others leave ([`ClientShares`]).
+//! are connected, each has at most as many places as remain free ([`ClientShares`]).
 
 use std::collections::VecDeque;
 use std::fmt;
