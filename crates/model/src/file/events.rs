@@ -1,7 +1,7 @@
 //! `[event.NAME]` and `after = { event = ... }`: an operation after an event is an operation after the event's suppliers,
 //! which every later crate understands.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::declared::{After, DeclaredOperation, SelectedEvents};
 use super::expand::Operations;
@@ -47,7 +47,7 @@ pub(super) fn resolve<'a>(
     let mut resolver = Resolver {
         events,
         names: Names::new("event", events.iter().map(|one| one.name.value)),
-        operations: declared.iter().map(|one| one.name).collect(),
+        operations: declared.iter().map(|one| one.name.value).collect(),
         operation_names: Names::new("operation", declared.iter().map(|one| one.name.value)),
         connections: suppliers.iter().map(|all| all.iter().map(|one| counts[*one]).sum()).collect(),
         suppliers,
@@ -71,7 +71,7 @@ pub(super) fn resolve<'a>(
 struct Resolver<'e, 'a> {
     events: &'e [DeclaredEvent<'a>],
     names: Names<'a>,
-    operations: Vec<AtPlace<&'a str>>,
+    operations: Vec<&'a str>,
     operation_names: Names<'a>,
     /// The suppliers of each event, by their positions among the declared operations.
     suppliers: Vec<Vec<usize>>,
@@ -116,38 +116,37 @@ impl<'a> Resolver<'_, 'a> {
         }
         events.sort_by_key(|(event, _)| *event);
         events.dedup_by_key(|(event, _)| *event);
-        let mut suppliers = BTreeSet::new();
-        let mut pattern_of = HashMap::new();
+        // With the place of the first pattern.
+        let mut suppliers = BTreeMap::new();
         for (event, pattern) in &events {
             self.consumed[*event as usize] = true;
             sound &= self.has_supplier(log, *event, *pattern);
             for supplier in &self.suppliers[*event as usize] {
-                suppliers.insert(*supplier);
-                pattern_of.entry(*supplier).or_insert(pattern.place);
+                suppliers.entry(*supplier).or_insert(pattern.place);
             }
         }
-        if let Some(from) = &selected.from {
-            if !sound {
-                return Some(false);
-            }
-            let all = std::mem::take(&mut suppliers);
-            for name in from {
-                match self.supplier(*name).filter(|supplier| all.contains(supplier)) {
-                    Some(supplier) => _ = suppliers.insert(supplier),
-                    None => {
-                        self.refuse_supplier(log, *name, names.place, &all);
-                        sound = false;
-                    }
+        let Some(from) = &selected.from else {
+            let name = |(one, place): (usize, Place)| AtPlace::new(self.operations[one], place);
+            names.value = suppliers.into_iter().map(name).collect();
+            selected.positions = events.into_iter().map(|(event, _)| event).collect();
+            return Some(sound);
+        };
+        if !sound {
+            return Some(false);
+        }
+        let mut chosen = BTreeSet::new();
+        for name in from {
+            match self.supplier(*name).filter(|supplier| suppliers.contains_key(supplier)) {
+                Some(supplier) => _ = chosen.insert(supplier),
+                None => {
+                    self.refuse_supplier(log, *name, names.place, suppliers.keys());
+                    sound = false;
                 }
             }
-            let follows = |event: u32| self.suppliers[event as usize].iter().any(|one| suppliers.contains(one));
-            events.retain(|(event, _)| follows(*event));
-            names.value = from.clone();
-        } else {
-            let name = |one: usize| AtPlace::new(self.operations[one].value, pattern_of[&one]);
-            names.value = suppliers.into_iter().map(name).collect();
         }
-        selected.positions = events.into_iter().map(|(event, _)| event).collect();
+        let follows = |event: u32| self.suppliers[event as usize].iter().any(|one| chosen.contains(one));
+        names.value = from.clone();
+        selected.positions = events.into_iter().map(|(event, _)| event).filter(|event| follows(*event)).collect();
         Some(sound)
     }
 
@@ -224,15 +223,21 @@ impl<'a> Resolver<'_, 'a> {
         found.map(|position| position as usize)
     }
 
-    fn refuse_supplier(&self, log: &mut Log, name: AtPlace<&str>, events: Place, suppliers: &BTreeSet<usize>) {
+    fn refuse_supplier<'s>(
+        &self,
+        log: &mut Log,
+        name: AtPlace<&str>,
+        events: Place,
+        suppliers: impl ExactSizeIterator<Item = &'s usize>,
+    ) {
         if self.supplier(name).is_none() {
             return self.operation_names.unknown(log, name);
         }
-        let several = if suppliers.len() > 12 { ", ..." } else { "" };
-        let known: Vec<_> = suppliers.iter().take(12).map(|one| shortened(self.operations[*one].value)).collect();
+        let more = if suppliers.len() > 12 { ", ..." } else { "" };
+        let known: Vec<_> = suppliers.take(12).map(|one| shortened(self.operations[*one])).collect();
         log.error(name.place, format!("`{}` supplies none of these events", shortened(name.value)))
             .also(events, "these")
-            .help(format!("suppliers: {}{several}", known.join(", ")));
+            .help(format!("suppliers: {}{more}", known.join(", ")));
     }
 
     fn warn_of_unused(&self, log: &mut Log) {

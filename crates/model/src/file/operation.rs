@@ -257,12 +257,10 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
         names = None;
     }
     let mut names = names?;
-    for (list, what) in
-        [(Some(&names), if key == "event" { "event" } else { "operation" }), (from.as_ref(), "supplier")]
-    {
-        let Some(list) = list else { continue };
+    let what = if key == "event" { "event" } else { "operation" };
+    let lists = [("after", what, Some(&names)), ("from", "supplier", from.as_ref())];
+    for (key, what, list) in lists.into_iter().filter_map(|(key, what, list)| Some((key, what, list?))) {
         if list.value.is_empty() {
-            let key = if what == "supplier" { "from" } else { "after" };
             log.error(list.place, format!("`{key}` names no {what}")).help("name at least one");
             return None;
         }
