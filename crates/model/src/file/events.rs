@@ -44,7 +44,7 @@ pub(super) fn resolve<'a>(
         }
     }
     let counts: Vec<usize> = declared.iter().map(|one| one.count.map_or(1, |count| count.value as usize)).collect();
-    let mut resolver = Resolver {
+    let mut resolver = EventResolver {
         events,
         names: Names::new("event", events.iter().map(|one| one.name.value)),
         operations: declared.iter().map(|one| one.name.value).collect(),
@@ -68,7 +68,7 @@ pub(super) fn resolve<'a>(
     Some(())
 }
 
-struct Resolver<'e, 'a> {
+struct EventResolver<'e, 'a> {
     events: &'e [DeclaredEvent<'a>],
     names: Names<'a>,
     operations: Vec<&'a str>,
@@ -88,7 +88,7 @@ struct Resolver<'e, 'a> {
     compared: usize,
 }
 
-impl<'a> Resolver<'_, 'a> {
+impl<'a> EventResolver<'_, 'a> {
     /// Finds the events of a selection, and the names of their suppliers. False, logged, when it is wrong; `None`,
     /// logged, when there are too many connections.
     fn select(

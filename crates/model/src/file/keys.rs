@@ -148,7 +148,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "event",
         shape: Shape::Named,
-        doc: "What some operations supply, and others run after.",
+        doc: "A name for completions: operations supply it, and other operations run after it.",
         keys: EVENT,
     },
     Section { path: "operation", shape: Shape::Named, doc: "Work that is released repeatedly.", keys: OPERATION },
