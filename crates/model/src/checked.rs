@@ -29,6 +29,7 @@ impl System {
     /// - the first epoch begins at 0, and the others follow in order of time;
     /// - each epoch has one setting for each operation;
     /// - an epoch's links and hosts are in order, each at most once;
+    /// - an event's suppliers and consumers are in order, each at most once;
     /// - there are at most 65,535 epochs, and as many triggers of an operation;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
@@ -91,6 +92,12 @@ fn check(contents: &Contents) {
         assert!(few, "operation `{name}` must have at most {PREDECESSORS} triggers");
         let known = uses.iter().all(|(resource, _)| resource.index() < contents.resources.len());
         assert!(known, "operation `{name}` must use resources of the system");
+    }
+    for one in &contents.events {
+        let known = operations(&one.suppliers) && operations(&one.consumers);
+        assert!(known, "event `{}` must have suppliers and consumers of the system", one.name);
+        let sorted = [&one.suppliers, &one.consumers].iter().all(|ids| ids.is_sorted_by(|one, next| one < next));
+        assert!(sorted, "event `{}` must name suppliers and consumers once each, in their order", one.name);
     }
     for one in &contents.chains {
         assert!(operations(&one.path), "chain `{}` must lead along operations of the system", one.name);

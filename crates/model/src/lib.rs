@@ -7,6 +7,7 @@
 //! - [`time`]: instants and spans in whole nanoseconds; [`quantity`]: `"2.5ms"`, `"40Hz"`, `"75%"`.
 //! - [`system`]: the system itself. Releases are periodic, or triggered by completions; a chain is an end-to-end
 //!   requirement; an epoch is an operating region (Kokyu, section III-B).
+//! - [`event`]: events by name, which operations supply and follow.
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
 //! - [`execution_time`]: the actual execution times of jobs, drawn repeatably.
@@ -46,6 +47,7 @@ extern crate alloc;
 mod checked;
 pub mod costs;
 pub mod endpoint;
+pub mod event;
 pub mod execution_time;
 #[cfg(feature = "toml")]
 pub mod file;
@@ -63,6 +65,7 @@ pub mod write;
 pub use checked::System;
 pub use costs::Costs;
 pub use endpoint::{Address, Endpoint, EndpointError};
+pub use event::Event;
 pub use execution_time::ExecutionTime;
 #[cfg(feature = "toml")]
 pub use file::{

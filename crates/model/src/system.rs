@@ -5,6 +5,7 @@ use alloc::{string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
 use crate::endpoint::Endpoint;
+use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
@@ -28,6 +29,8 @@ pub struct Contents {
     pub processors: Vec<Processor>,
     /// Operations, templates expanded, in the file's order.
     pub operations: Vec<Operation>,
+    /// Declared events, in the file's order.
+    pub events: Vec<Event>,
     /// Declared shared resources.
     pub resources: Vec<Resource>,
     /// End-to-end requirements.

@@ -3,11 +3,13 @@
 //! For every system that [`read`](crate::read) returns, reading the result of [`write()`] returns the same system. A
 //! system that no file can express (a best case of zero, unusual names) is written as the nearest file.
 
+use alloc::collections::BTreeSet;
 use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
 use crate::endpoint::Endpoint;
+use crate::event::Event;
 use crate::execution_time::ExecutionTime;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
@@ -46,7 +48,14 @@ pub fn write(system: &System) -> String {
     system.processors.iter().for_each(|processor| write_processor(&mut text, system, processor));
     let mut templates = templates(system);
     mark_deadlines(system, &mut templates);
-    templates.iter().for_each(|template| template.write(&mut text));
+    for event in &system.events {
+        header(&mut text, "event", &event.name);
+        if event.payload > 0 {
+            line(&mut text, "payload", format!("\"{}B\"", event.payload));
+        }
+    }
+    let events = EventsOf::new(system);
+    templates.iter().for_each(|template| template.write(&mut text, &templates, &events));
     system.resources.iter().for_each(|resource| header(&mut text, "resource", &resource.name));
     let names = |ids: &[OperationId]| names(&templates, ids);
     for chain in &system.chains {
@@ -78,7 +87,11 @@ fn line(text: &mut String, key: &str, value: impl AsRef<str>) {
 }
 
 fn header(text: &mut String, section: &str, name: &str) {
-    let name = if section == "operation" { plain_operation(name) } else { plain(name) };
+    let name = match section {
+        "operation" => plain_operation(name),
+        "event" => plain_event(name),
+        _ => plain(name),
+    };
     let _ = writeln!(text, "\n[{section}.{}]", key_of(&name));
 }
 
@@ -113,6 +126,15 @@ fn plain(name: &str) -> String {
 fn plain_operation(name: &str) -> String {
     let part = |part: &str| part.split('@').map(plain).collect::<Vec<_>>().join("@");
     name.split(':').map(part).collect::<Vec<_>>().join(":")
+}
+
+/// Like [`plain()`]; names of events have parts.
+fn plain_event(name: &str) -> String {
+    name.split('/').map(plain).collect::<Vec<_>>().join("/")
+}
+
+fn event_names<'a>(events: impl Iterator<Item = &'a Event>) -> String {
+    format!("[{}]", events.map(|event| quoted(&plain_event(&event.name))).collect::<Vec<_>>().join(", "))
 }
 
 fn time(span: Span) -> String {
@@ -278,6 +300,39 @@ fn advocate(words: &AdvocateWords) -> String {
     format!("{{ {} = {parameters} }}", key_of(&words.kind))
 }
 
+/// The events of each operation.
+struct EventsOf<'a> {
+    supplied: Vec<Vec<&'a Event>>,
+    consumed: Vec<Vec<&'a Event>>,
+}
+
+impl<'a> EventsOf<'a> {
+    fn new(system: &'a System) -> Self {
+        let none = || vec![Vec::new(); system.operations.len()];
+        let mut events = EventsOf { supplied: none(), consumed: none() };
+        for event in &system.events {
+            event.suppliers.iter().for_each(|id| events.supplied[id.index()].push(event));
+            event.consumers.iter().for_each(|id| events.consumed[id.index()].push(event));
+        }
+        events
+    }
+
+    /// The value of `after` for the events that trigger an operation. `None` if no events have the trigger's meaning.
+    fn after(&self, operation: usize, trigger: &Trigger, names: &dyn Fn(&[OperationId]) -> String) -> Option<String> {
+        let ids = trigger.predecessors();
+        let of_events =
+            matches!(trigger, Trigger::All(_)) == (ids.len() == 1) && ids.is_sorted_by(|one, next| one < next);
+        let follows = |event: &&&Event| event.suppliers.iter().any(|one| ids.binary_search(one).is_ok());
+        let events = || self.consumed[operation].iter().filter(follows).copied();
+        let suppliers: BTreeSet<OperationId> = events().flat_map(|event| &event.suppliers).copied().collect();
+        if !of_events || !ids.iter().all(|id| suppliers.contains(id)) {
+            return None;
+        }
+        let from = if ids.len() < suppliers.len() { format!(", from = {}", names(ids)) } else { String::new() };
+        Some(format!("{{ event = {}{from} }}", event_names(events())))
+    }
+}
+
 /// Operations that a file declares as one, or a single one.
 struct Template<'a> {
     system: &'a System,
@@ -352,7 +407,12 @@ fn numbered(system: &System, first: usize) -> Option<Template<'_>> {
         let periodic = of(0).trigger == Trigger::Periodic;
         let one = Operation { name: of(0).name.clone(), roots: of(0).roots.clone(), ..of(place).clone() };
         let roots = periodic || of(place).roots == of(0).roots;
-        one == *of(0) && roots && setting(system, first + place).offset == setting(system, first).offset
+        let same = |ids: &Vec<OperationId>| {
+            let has = |place: usize| ids.binary_search(&OperationId((first + place) as u32)).is_ok();
+            has(place) == has(0)
+        };
+        let events = system.events.iter().all(|event| same(&event.suppliers) && same(&event.consumers));
+        one == *of(0) && roots && events && setting(system, first + place).offset == setting(system, first).offset
     };
     if !(1..count).all(alike) {
         return None;
@@ -422,7 +482,7 @@ impl Template<'_> {
         base
     }
 
-    fn write(&self, text: &mut String) {
+    fn write(&self, text: &mut String, templates: &[Template<'_>], events: &EventsOf<'_>) {
         let operation = &self.system.operations[self.first];
         let periodic = operation.trigger == Trigger::Periodic;
         let base = self.base();
@@ -430,12 +490,19 @@ impl Template<'_> {
         if self.system.processors.len() > 1 {
             line(text, "on", quoted(&plain(&self.system.processors[operation.on.index()].name)));
         }
-        let list = |ids: &[OperationId]| names(&templates(self.system), ids);
+        let list = |ids: &[OperationId]| names(templates, ids);
+        let after = |key: &str, ids: &[OperationId]| {
+            let events = events.after(self.first, &operation.trigger, &list);
+            events.unwrap_or_else(|| format!("{{ {key} = {} }}", list(ids)))
+        };
         match &operation.trigger {
             Trigger::Periodic => line(text, "every", one_or_pair((base.period, base.slowest))),
-            Trigger::All(all) => line(text, "after", format!("{{ all = {} }}", list(all))),
+            Trigger::All(all) => line(text, "after", after("all", all)),
             Trigger::Any(any) if any.is_empty() => line(text, "called", "true"),
-            Trigger::Any(any) => line(text, "after", format!("{{ any = {} }}", list(any))),
+            Trigger::Any(any) => line(text, "after", after("any", any)),
+        }
+        if !events.supplied[self.first].is_empty() {
+            line(text, "supplies", event_names(events.supplied[self.first].iter().copied()));
         }
         if let Some(interval) = operation.min_interval {
             line(text, "min_interval", time(interval));

@@ -195,3 +195,27 @@ proptest! {
         answer(&text);
     }
 }
+
+#[test]
+fn events_are_limited_in_number_connections_and_patterns() {
+    let refusal = |text: String| {
+        let errors = read(&format!("name = 'many'\n{text}"), "many.toml", None).unwrap_err();
+        errors.errors[0].message.clone()
+    };
+    let events = |count: usize| (0..count).map(|n| format!("[event.'e/{n}']\n")).collect::<String>();
+    let supplier = |count: usize| {
+        let names: Vec<_> = (0..count).map(|n| format!("'e/{n}'")).collect();
+        format!("[operation.a]\nevery = '1s'\nwcet = '1ms'\nsupplies = [{}]\n", names.join(", "))
+    };
+    let consumer =
+        |n: usize, pattern: &str| format!("[operation.c{n}]\nafter = {{ event = '{pattern}' }}\nwcet = '1us'\n");
+    let consumers =
+        |pattern: &dyn Fn(usize) -> String| (0..2_000).map(|n| consumer(n, &pattern(n))).collect::<String>();
+    assert_eq!(refusal(events(10_001) + &supplier(1)), "too many events");
+    let all = consumers(&|_| "**".to_string());
+    assert_eq!(refusal(events(1_000) + &supplier(1_000) + &all), "too many connections between operations");
+    let each = consumers(&|n| format!("e/**/{}", n % 1_001));
+    assert_eq!(refusal(events(1_001) + &supplier(1_001) + &each), "too many patterns of events");
+    let instances = supplier(1_000).replace("wcet", "count = 1001\nwcet");
+    assert_eq!(refusal(events(1_000) + &instances), "too many connections of operations and events");
+}

@@ -29,7 +29,7 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
     const NOWHERE: OperationId = OperationId(1);
     type Change = (&'static str, fn(&mut Contents));
     let whole = system("[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"");
-    let changes: [Change; 14] = [
+    let changes: [Change; 16] = [
         ("needs a host", |system| system.hosts.clear()),
         ("needs a processor", |system| system.processors.clear()),
         ("needs an epoch at 0", |system| system.epochs.clear()),
@@ -48,6 +48,14 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
         ("lead along operations", |system| {
             let (path, deadline) = (vec![OperationId(0), NOWHERE], Some(ms(1)));
             system.chains = vec![Chain { name: "c".into(), path, deadline, max_age: None, max_reaction: None }];
+        }),
+        ("suppliers and consumers of the system", |system| {
+            let event = Event { name: "e".into(), suppliers: vec![NOWHERE], consumers: vec![], payload: 0 };
+            system.events = vec![event];
+        }),
+        ("suppliers and consumers once each", |system| {
+            let twice = vec![OperationId(0); 2];
+            system.events = vec![Event { name: "e".into(), suppliers: vec![], consumers: twice, payload: 0 }];
         }),
         ("between hosts", |system| {
             system.links = vec![Link::new((HostId(0), HostId(1)), (ms(1), ms(1)))];
@@ -432,4 +440,75 @@ fn requests_release_a_method_that_nothing_calls() {
     assert_eq!(of("log"), (ms(20), Deadline::Origin(ms(20))));
     let per_second = |rates: Vec<u64>| rates.iter().map(|rate| rate / 1_000_000_000).collect::<Vec<_>>();
     assert_eq!(per_second(system.release_rates(0)), [50, 0, 50]);
+}
+
+#[test]
+fn an_operation_after_events_is_triggered_by_their_suppliers() {
+    let system = system(
+        r#"
+        event."sensor/gps" = { payload = "1KiB" }
+        event."sensor/imu" = { payload = "8B" }
+        event.alarm = {}
+        event.silent = {}
+        [operation]
+        log = { after = { event = ["sensor/**", "alarm"] }, wcet = "0.1ms" }
+        fuse = { after = { event = "sensor/imu" }, wcet = "1ms" }
+        gps-right = { every = "10ms", wcet = "1ms", supplies = ["sensor/gps", "sensor/imu"] }
+        gps-left = { every = "10ms", wcet = "1ms", count = 2, supplies = ["sensor/gps"], payload = "2KiB" }
+        watch = { every = "20ms", wcet = "1ms", supplies = ["silent", "alarm"] }
+        left = { after = { event = ["sensor/gps", "sensor/imu"], from = ["gps-left"] }, wcet = "0.1ms" }
+        second = { after = { event = "sensor/*", from = ["gps-left.2"] }, wcet = "0.1ms" }
+        "#,
+    );
+    let ids = |names: &[&str]| names.iter().map(|name| id(&system, name)).collect::<Vec<_>>();
+    let trigger = |name| system.operation(id(&system, name)).trigger.clone();
+    let (right, left) = ("gps-right", ["gps-left.1", "gps-left.2"]);
+    assert_eq!(trigger("log"), Trigger::Any(ids(&[right, left[0], left[1], "watch"])));
+    assert_eq!(trigger("fuse"), Trigger::All(ids(&[right])));
+    assert_eq!(trigger("left"), Trigger::Any(ids(&left)));
+    assert_eq!(trigger("second"), Trigger::All(ids(&left[1..])));
+    let event = |name: &str, suppliers: &[&str], consumers: &[&str], payload| Event {
+        name: name.to_string(),
+        suppliers: ids(suppliers),
+        consumers: ids(consumers),
+        payload,
+    };
+    let gps = event("sensor/gps", &[right, left[0], left[1]], &["log", "left", "second"], 1_024);
+    // The left one supplies no `sensor/imu`: an operation after it alone does not consume that.
+    let imu = event("sensor/imu", &[right], &["log", "fuse"], 8);
+    let [alarm, silent] = [("alarm", &["log"][..]), ("silent", &[])].map(|(name, all)| event(name, &["watch"], all, 0));
+    assert_eq!(system.events, [gps, imu, alarm, silent]);
+    let payload = |name| system.operation(id(&system, name)).payload;
+    assert_eq!([right, left[0], "watch"].map(payload), [1_024, 2_048, 0]);
+}
+
+#[test]
+fn the_end_of_a_call_supplies_the_events_of_the_caller_and_its_begin_follows_events() {
+    let system = system(
+        r#"
+        event.asked = {}
+        event.done = {}
+        event.located = {}
+        [operation]
+        ask = { every = "50ms", wcet = "1ms", supplies = ["asked"] }
+        plan = { after = { event = "asked" }, wcet = "3ms", calls = { method = "locate", after = "1ms" }, supplies = ["done"] }
+        steer = { every = "50ms", wcet = "3ms", calls = { method = "locate", after = "1ms" } }
+        locate = { called = true, wcet = "4ms", supplies = ["located"] }
+        log = { after = { event = "**" }, wcet = "0.1ms" }
+        one = { after = { event = "located", from = ["locate@steer"] }, wcet = "0.1ms" }
+        "#,
+    );
+    let event = |name: &str| {
+        let event = system.events.iter().find(|event| event.name == name).unwrap();
+        let names = |ids: &[OperationId]| ids.iter().map(|id| system.operation(*id).name.clone()).collect::<Vec<_>>();
+        (names(&event.suppliers), names(&event.consumers))
+    };
+    let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    assert_eq!(event("asked"), (owned(&["ask"]), owned(&["plan:call", "log"])));
+    assert_eq!(event("done"), (owned(&["plan"]), owned(&["log"])));
+    assert_eq!(event("located"), (owned(&["locate@plan", "locate@steer"]), owned(&["log", "one"])));
+    let log = ["ask", "locate@plan", "plan", "locate@steer"].map(|name| id(&system, name));
+    assert_eq!(system.operation(id(&system, "log")).trigger, Trigger::Any(log.to_vec()));
+    let read_again = read(&write(&system), "written.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    assert!(read_again == system, "{}", write(&system));
 }

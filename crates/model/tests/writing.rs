@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hyoshi_model::{read, read_file, write};
+use hyoshi_model::{OperationId, Trigger, read, read_file, write};
 use proptest::prelude::*;
 
 fn round_trip(text: &str, dir: Option<&Path>) {
@@ -37,6 +37,28 @@ fn a_short_file_stays_short() {
     assert!(operation.starts_with("every = \"10ms\"\ncount = 3\nstagger = \"even\"\nwcet"), "{operation}");
 }
 
+#[test]
+fn an_operation_after_events_is_written_with_them_while_they_mean_its_trigger() {
+    let text = "name = 'events'\n[event.'a/b']\npayload = '8B'\n[event.c]\n[operation.x]\nevery = '1s'\nwcet = '1ms'\n\
+                supplies = ['a/b', 'c']\n[operation.y]\nevery = '1s'\nwcet = '1ms'\nsupplies = ['c']\n\
+                [operation.all]\nafter = { event = '**' }\nwcet = '1ms'\n\
+                [operation.some]\nafter = { event = ['c'], from = ['y'] }\nwcet = '1ms'";
+    let system = read(text, "events.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let written = write(&system);
+    for line in [
+        "[event.\"a/b\"]\npayload = \"8B\"\n",
+        "supplies = [\"a/b\", \"c\"]\n",
+        "[operation.all]\nafter = { event = [\"a/b\", \"c\"] }\n",
+        "[operation.some]\nafter = { event = [\"c\"], from = [\"y\"] }\n",
+    ] {
+        assert!(written.contains(line), "{line}\n{written}");
+    }
+    // A trigger that was changed in memory is kept; its events are not.
+    let other = system.with(|system| system.operations[2].trigger = Trigger::All(vec![OperationId(0), OperationId(1)]));
+    assert!(write(&other).contains("[operation.all]\nafter = { all = [\"x\", \"y\"] }\n"), "{}", write(&other));
+    round_trip(text, None);
+}
+
 /// The shortest period of an operation, and how much longer the longest is.
 fn range(draw: &[u64; 12]) -> (u64, u64) {
     (1_000_000 + draw[5] % 100_000_000, draw[6] % 3 * 7_001)
@@ -49,7 +71,10 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
     let many = draw[2].is_multiple_of(3) && !requested;
     let burst = many && !triggered && (draw[1] / 2).is_multiple_of(3);
     let mut lines = vec![format!("[operation.'op {index}']"), format!("on = 'p{}'", draw[1] % 2)];
-    if triggered {
+    if triggered && draw[6].is_multiple_of(2) {
+        lines.push(format!("after = {{ {} }}", events(index, draw)));
+        lines.push(format!("guard = '{}'", ["off", "on", "idle"][draw[4] as usize % 3]));
+    } else if triggered {
         let kind = if draw[2].is_multiple_of(2) { "all" } else { "any" };
         let from: Vec<String> =
             (0..index).filter(|from| draw[3] >> from & 1 == 1).map(|n| format!("'op {n}'")).collect();
@@ -80,6 +105,7 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
             lines.push(format!("stagger = '{}'", ["even", "1.7ms"][draw[4] as usize % 2]));
         }
     }
+    lines.push(format!("supplies = ['{}s', 'group {index}/x/x/x/x/x/{}']", "s/".repeat(index), draw[0] % 2));
     lines.push(format!("wcet = '{}us'", 100 + draw[10] % 3_000));
     match draw[11] % 5 {
         0 => lines.push("takes = { uniform = ['1us', '90us'] }".into()),
@@ -92,6 +118,18 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
     }
     lines.push(format!("critical = {}", !draw[9].is_multiple_of(4) && draw[5].is_multiple_of(2)));
     lines.join("\n")
+}
+
+/// The selected events of a triggered operation: only those of earlier ones, which have as many parts as their position
+/// demands.
+fn events(index: usize, draw: &[u64; 12]) -> String {
+    let patterns = (0..index).filter(|from| *from == 0 || draw[3] >> from & 1 == 1).map(|from| {
+        let parts: Vec<&str> = (0..=from).map(|part| if draw[7] >> part & 1 == 1 { "*" } else { "s" }).collect();
+        let parts = parts.join("/");
+        if draw[8] >> from & 1 == 1 { format!("'group {from}/**'") } else { format!("'{parts}'") }
+    });
+    let from = if draw[9].is_multiple_of(3) { ", from = ['op 0']" } else { "" };
+    format!("event = [{}]{from}", patterns.collect::<Vec<_>>().join(", "))
 }
 
 /// Whether requests release it.
@@ -158,6 +196,12 @@ proptest! {
             head[10] % 3 * 7,
         );
         let all = operations.iter().enumerate().map(|(index, draw)| operation(index, draw));
+        for (index, draw) in operations.iter().enumerate() {
+            let payload = draw[4] % 2 * 9;
+            text += &format!("[event.'{}s']\npayload = '{payload}B'\n", "s/".repeat(index));
+            // An event that nothing supplies may only be left alone.
+            text += &format!("[event.'group {index}/x/x/x/x/x/{}']\n[event.'lonely {index}/x/x/x/x/x/x']\n", draw[0] % 2);
+        }
         text.extend(all.map(|one| one + "\n"));
         text.extend(epochs.iter().enumerate().map(|(index, draw)| epoch(index, draw, &operations) + "\n"));
         round_trip(&text, None);

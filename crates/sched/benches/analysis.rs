@@ -80,6 +80,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         links: vec![],
         brokered: Default::default(),
         objects: Vec::new(),
+        events: Vec::new(),
         idle_states: Default::default(),
         epochs: vec![Epoch {
             name: "0".into(),

@@ -38,7 +38,7 @@ pub(crate) struct Comment {
 
 /// An event of the preprocessor for the parser, between two tokens.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum PreprocessorEvent {
     /// An included file begins.
     Enter,
     /// It ends.
@@ -57,7 +57,7 @@ pub(crate) struct Preprocessed {
     pub tokens: Vec<Token>,
     pub comments: Vec<Comment>,
     /// Each before the token of that index.
-    pub events: Vec<(usize, Event)>,
+    pub events: Vec<(usize, PreprocessorEvent)>,
     /// Where macros were used.
     pub macros: HashSet<SourceSpan>,
 }
@@ -330,15 +330,15 @@ impl Preprocessor<'_> {
                 return;
             }
             ["prefix", rest @ ..] => match rest {
-                [prefix] => unquoted(prefix).map(Event::Prefix),
+                [prefix] => unquoted(prefix).map(PreprocessorEvent::Prefix),
                 _ => None,
             },
-            ["ID", name @ .., id] => {
-                unquoted(id).map(|id| Event::Id { name: name.concat(), id, at: whole }).filter(|_| !name.is_empty())
-            }
+            ["ID", name @ .., id] => unquoted(id)
+                .map(|id| PreprocessorEvent::Id { name: name.concat(), id, at: whole })
+                .filter(|_| !name.is_empty()),
             // The lexer reads 1.2 as a number; 1.10 and 1.1 differ, so the text counts.
             ["version", name @ .., version] => {
-                Some(Event::Version { name: name.concat(), version: version.to_string(), at: whole })
+                Some(PreprocessorEvent::Version { name: name.concat(), version: version.to_string(), at: whole })
                     .filter(|_| !name.is_empty() && is_version(version))
             }
             ["ID" | "version"] => None,
@@ -392,9 +392,9 @@ impl Preprocessor<'_> {
             let error = IdlDiagnostic::at(whole, message).help("a file counts as often as it is included");
             return self.findings.error(error);
         }
-        self.stream.events.push((self.stream.tokens.len(), Event::Enter));
+        self.stream.events.push((self.stream.tokens.len(), PreprocessorEvent::Enter));
         self.file(file);
-        self.stream.events.push((self.stream.tokens.len(), Event::Leave));
+        self.stream.events.push((self.stream.tokens.len(), PreprocessorEvent::Leave));
     }
 
     /// Looks for an included file beside the including one (if quoted), then along the search path.

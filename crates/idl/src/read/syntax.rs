@@ -1,6 +1,6 @@
 //! The syntax tree of a file, before names are resolved.
 
-use super::preprocess::Event;
+use super::preprocess::PreprocessorEvent;
 use super::source::SourceSpan;
 use crate::tree::{self, Annotation, Direction};
 
@@ -36,7 +36,7 @@ pub(crate) struct Front {
 /// The definitions in a file, a module or an interface.
 #[derive(Debug)]
 pub(crate) enum SyntaxItem {
-    Event(Event),
+    Event(PreprocessorEvent),
     Module {
         front: Front,
         name: Name,

@@ -14,6 +14,8 @@ pub(super) struct DeclaredOperation<'a> {
     /// `None` for a periodic operation.
     pub after: Option<After<'a>>,
     pub reads: AtPlace<Vec<AtPlace<&'a str>>>,
+    /// The positions of the events that it supplies.
+    pub supplies: Vec<u32>,
     /// Calls or requests release it.
     pub called: bool,
     /// The least time between two requests.
@@ -49,7 +51,19 @@ pub(super) struct DeclaredOperation<'a> {
 #[derive(Clone)]
 pub(super) struct After<'a> {
     pub all: bool,
+    /// The operations that trigger it; after events, they are known after `events::resolve`.
     pub names: AtPlace<Vec<AtPlace<&'a str>>>,
+    pub events: Option<SelectedEvents<'a>>,
+}
+
+/// `event` and `from`.
+#[derive(Clone)]
+pub(super) struct SelectedEvents<'a> {
+    pub patterns: Vec<AtPlace<&'a str>>,
+    /// The suppliers, if not all.
+    pub from: Option<Vec<AtPlace<&'a str>>>,
+    /// The positions of the events that trigger it, known after `events::resolve`.
+    pub positions: Vec<u32>,
 }
 
 /// The phase between instances of a template.
@@ -65,6 +79,11 @@ impl DeclaredOperation<'_> {
             CallPhase::Rest { periodic, .. } => periodic,
             _ => self.after.is_none() && !self.called,
         }
+    }
+
+    /// Whether it is the part of an operation before a call.
+    pub fn is_before_call(&self) -> bool {
+        matches!(self.part, CallPhase::Before { .. })
     }
 
     /// Whether requests from outside release it: nothing in the file calls it.

@@ -194,6 +194,11 @@ impl<'a> Operations<'a> {
             let trigger = match &operation.after {
                 None if operation.requested() => Trigger::Any(Vec::new()),
                 None => Trigger::Periodic,
+                Some(after) if after.events.is_some() => {
+                    let mut suppliers = follow(&after.names)?;
+                    suppliers.sort_unstable();
+                    if suppliers.len() == 1 { Trigger::All(suppliers) } else { Trigger::Any(suppliers) }
+                }
                 Some(after) if after.all => Trigger::All(follow(&after.names)?),
                 Some(after) => Trigger::Any(follow(&after.names)?),
             };

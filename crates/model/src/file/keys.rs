@@ -145,8 +145,19 @@ pub const SECTIONS: &[Section] = &[
         doc: "The costs of scheduling; `hyoshi calibrate` measures them.",
         keys: COSTS,
     },
+    Section {
+        path: "event",
+        shape: Shape::Named,
+        doc: "A name for completions: operations supply it, and other operations run after it.",
+        keys: EVENT,
+    },
     Section { path: "operation", shape: Shape::Named, doc: "Work that is released repeatedly.", keys: OPERATION },
-    Section { path: "operation.after", shape: Shape::Inline, doc: "What triggers it: `all` or `any`.", keys: AFTER },
+    Section {
+        path: "operation.after",
+        shape: Shape::Inline,
+        doc: "What triggers it: `all`, `any` or `event`.",
+        keys: AFTER,
+    },
     Section { path: "operation.calls", shape: Shape::Inline, doc: "A call of another's method.", keys: CALLS },
     Section { path: "operation.deadline", shape: Shape::Inline, doc: "A deadline from the origin.", keys: DEADLINE },
     Section { path: "operation.takes", shape: Shape::Inline, doc: "One of the ways to draw times.", keys: TAKES },
@@ -194,6 +205,9 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("operation", "triggers", "after"),
     ("operation", "depends", "after"),
     ("operation", "inputs", "reads"),
+    ("operation", "supply", "supplies"),
+    ("operation", "publishes", "supplies"),
+    ("operation.after", "events", "event"),
     ("operation", "priority", "importance"),
     ("operation", "execution_time", "takes"),
     ("operation", "duration", "takes"),
@@ -376,6 +390,13 @@ const COSTS: &[Key] = &[
     key("watchdog", Kind::Time, Value("\"0s\""), "One check by the watchdog, every 50 ms."),
 ];
 
+const EVENT: &[Key] = &[key(
+    "payload",
+    Kind::Size,
+    Value("\"0B\""),
+    "Bytes that each supplier may pass with it, if its own `payload` is less; at most 64KiB.",
+)];
+
 const OPERATION: &[Key] = &[
     key("on", Kind::Name("processor"), Described("the only processor"), "Where it runs."),
     set(
@@ -401,6 +422,12 @@ const OPERATION: &[Key] = &[
         Kind::Truth,
         Described("`rate`, `every` or `after`"),
         "True: released by calls of other operations, or by requests to an object if no operation calls it.",
+    ),
+    key(
+        "supplies",
+        Kind::Names("event"),
+        Value("[]"),
+        "The events that each of its completions pushes to the operations after them.",
     ),
     key(
         "min_interval",
@@ -500,8 +527,15 @@ const OPERATION: &[Key] = &[
 ];
 
 const AFTER: &[Key] = &[
-    key("all", Kind::Names("operation"), Described("`any`"), "Runs when all of these have completed."),
-    key("any", Kind::Names("operation"), Described("`all`"), "Runs each time one of these has completed."),
+    key("all", Kind::Names("operation"), Described("`any` or `event`"), "Runs when all of these have completed."),
+    key("any", Kind::Names("operation"), Described("`all` or `event`"), "Runs each time one of these has completed."),
+    key(
+        "event",
+        Kind::NameOrNames("event"),
+        Described("`all` or `any`"),
+        "Runs each time a supplier of these has completed; `*` matches a part of a name, `**` any number of parts.",
+    ),
+    key("from", Kind::Names("operation"), Described("all suppliers"), "Only these suppliers of the events."),
 ];
 
 const CALLS: &[Key] = &[

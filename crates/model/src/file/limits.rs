@@ -13,6 +13,8 @@ pub const TIMES_BYTES: usize = 64 << 20;
 pub const OPERATIONS: u64 = 100_000;
 /// Pairs of an operation and one that triggers it or is read by it, templates expanded.
 pub const EDGES: usize = 1_000_000;
+/// Declared events. Patterns are compared with at most [`EDGES`] names of events in all.
+pub const EVENTS: usize = 10_000;
 /// Execution times in lists that are cut at calls.
 pub const CUT_TIMES: usize = 10_000_000;
 /// Pairs of an operation and a periodic one that its triggers lead back to.

@@ -1,10 +1,10 @@
 //! Reads `system.toml`: turns text into a [`System`] that needs no further checks.
 //!
 //! The steps: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table` (known keys, by the table of
-//! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `calls` (a call becomes a chain) →
-//! `expand` (templates, names) → `graph` (causes before effects, no cycles) → `chains`, `epochs`, `environment` →
-//! `settings` (inherited values). Each step logs errors and continues as far as possible, so one run reports all of
-//! them.
+//! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `events` (an event becomes its
+//! suppliers), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no
+//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values). Each step logs errors and continues as
+//! far as possible, so one run reports all of them.
 
 mod calls;
 mod chains;
@@ -12,6 +12,7 @@ mod declared;
 mod diagnostic;
 mod environment;
 mod epochs;
+mod events;
 mod expand;
 mod graph;
 mod input;
@@ -199,10 +200,14 @@ fn assemble(
     let mut brokered = programs::read(log, &top, &hosts, &processors, known.laws, &mut files);
     let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
     let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
+    let declared_events = events::read(log, &top);
+    let event_names = names::Names::new("event", declared_events.iter().map(|one| one.name.value));
     let declared = top.named(log, "operation").into_iter().map(|(name, table)| {
-        declared::DeclaredOperation::read(log, (name, &table), &processor_names, &resource_names, &mut files)
+        let names = (&processor_names, &resource_names, &event_names);
+        declared::DeclaredOperation::read(log, (name, &table), names, &mut files)
     });
     let mut declared: Vec<_> = declared.collect();
+    events::resolve(log, &declared_events, &mut declared)?;
     let call_parts = calls::call_parts(log, &declared);
     match &call_parts {
         Some(call_parts) => declared = calls::declare(declared, call_parts),
@@ -215,6 +220,7 @@ fn assemble(
     calls::check_requests(log, &declared);
     let operations = expand::Operations::expand(log, declared)?;
     let connections = operations.connect(log)?;
+    let events = events::connect(log, &declared_events, &operations)?;
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let objects = objects::read(log, &top, &hosts, &operations);
@@ -284,6 +290,7 @@ fn assemble(
         duration: duration?,
         hosts,
         operations: built.collect(),
+        events,
         resources,
         chains,
         objects,

@@ -34,11 +34,14 @@ impl<'a> Names<'a> {
 
     pub fn unknown(&self, log: &mut Log, name: AtPlace<&str>) {
         let nearest = log.nearest(name.value, self.in_order.iter().copied());
+        // TOML requires quotes around a key with a slash.
+        let quotes = if self.what == "event" { "\"" } else { "" };
+        let declare = || format!("declare it: [{}.{quotes}{}{quotes}]", self.what, shortened(name.value));
         let help = match (nearest, self.in_order.as_slice()) {
             (Some(nearest), _) => format!("did you mean `{nearest}`?"),
-            (None, []) => format!("declare it: [{}.{}]", self.what, shortened(name.value)),
+            (None, []) => declare(),
             (None, names @ [_, ..]) if names.len() <= 12 => format!("declared: {}", names.join(", ")),
-            _ => format!("declare it: [{}.{}]", self.what, shortened(name.value)),
+            _ => declare(),
         };
         log.error(name.place, format!("there is no {} `{}`", self.what, shortened(name.value)))
             .label("not declared")

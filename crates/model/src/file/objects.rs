@@ -9,7 +9,7 @@ use super::expand::Operations;
 use super::log::{AtPlace, Log, Place};
 use super::machines::endpoints;
 use super::table::{Table, in_order, log_complaint};
-use super::value::{InputValue, Read, complain, shortened};
+use super::value::{InputValue, complain, shortened};
 use crate::endpoint::Endpoint;
 use crate::ids::{OperationId, ProcessorId};
 use crate::object::{ClientCeiling, ClientName, ServedObject};
@@ -20,7 +20,7 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &
     let mut taken: HashMap<Endpoint, (Place, ProcessorId)> = HashMap::new();
     let mut objects = Vec::new();
     for (name, table) in top.named(log, "object") {
-        let named = table.read(log, "operation", one_or_several);
+        let named = table.read(log, "operation", InputValue::one_or_several);
         let served = named.map(|named| named.value.into_iter().filter_map(|name| served(log, operations, name)));
         let served: Option<Vec<OperationId>> = served.map(|served| served.flatten().collect());
         let methods = methods(log, &table, operations);
@@ -76,14 +76,6 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &
     objects
 }
 
-/// `"locate"` or `["locate@steer", "locate@plan"]`.
-fn one_or_several<'a>(given: InputValue<'a>) -> Read<Vec<AtPlace<&'a str>>> {
-    match given {
-        InputValue::List(_) => given.texts(),
-        given => Ok(vec![AtPlace::new(given.text()?, Place::default())]),
-    }
-}
-
 /// The operations of a name, if requests can release them: one with `called` that no operation calls, or a method's
 /// instances for callers on other processors.
 fn served(log: &mut Log, operations: &Operations<'_>, name: AtPlace<&str>) -> Option<Vec<OperationId>> {
@@ -117,7 +109,7 @@ fn methods(log: &mut Log, table: &Table<'_>, operations: &Operations<'_>) -> Vec
     let mut methods = Vec::new();
     for (idl, value) in given.map_or(Vec::new(), |given| in_order(given.value)) {
         let place = Place::from(value.span());
-        match one_or_several(InputValue::of(value.get_ref())) {
+        match InputValue::of(value.get_ref()).one_or_several() {
             Ok(names) => {
                 let at = |name: AtPlace<&'_ str>| if name.place == Place::default() { place } else { name.place };
                 let found =

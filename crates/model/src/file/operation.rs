@@ -1,7 +1,8 @@
 //! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
-use super::declared::{After, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, Written};
-use super::log::{AtPlace, Log};
+use super::declared::{After, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, SelectedEvents, Written};
+use super::events;
+use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
@@ -14,8 +15,7 @@ impl<'a> DeclaredOperation<'a> {
     pub fn read(
         log: &mut Log,
         (name, table): (AtPlace<&'a str>, &Table<'a>),
-        processors: &Names<'_>,
-        resources: &Names<'_>,
+        (processors, resources, event_names): (&Names<'_>, &Names<'_>, &Names<'_>),
         files: &mut TimesFiles<'_>,
     ) -> DeclaredOperation<'a> {
         let on = table.given(log, "on", InputValue::text);
@@ -29,10 +29,8 @@ impl<'a> DeclaredOperation<'a> {
         let on_busy = table.choice(log, "on_busy").map_or(0, |choice| choice.value);
         let guard = table.choice(log, "guard");
         let guard = guard.map(|guard| guard.map(|choice| [Guard::Off, Guard::On, Guard::Idle][choice]));
-        let payload = table.read(log, "payload", |given| match given.size()? {
-            0..=65_536 => given.size(),
-            _ => complain("is too large", "the limit is \"64KiB\": hand over a reference to what is larger"),
-        });
+        let payload = read_payload(log, table);
+        let supplies = events::read_supplies(log, table, event_names);
         let time = |log: &mut Log, key| table.read(log, key, InputValue::time).map_or(Span::ZERO, |time| time.value);
         let burst = read_burst(log, table);
         let declared = DeclaredOperation {
@@ -44,8 +42,12 @@ impl<'a> DeclaredOperation<'a> {
             part: CallPhase::Whole,
             method: None,
             within: None,
-            misread: table.misread || (after.is_none() && table.get("after").is_some()) || reads.is_none(),
+            misread: table.misread
+                || (after.is_none() && table.get("after").is_some())
+                || reads.is_none()
+                || supplies.is_none(),
             after,
+            supplies: supplies.unwrap_or_default(),
             reads: reads.unwrap_or(AtPlace::new(Vec::new(), name.place)),
             phase: time(log, "phase"),
             // The jobs of a burst arrive in any order.
@@ -63,7 +65,7 @@ impl<'a> DeclaredOperation<'a> {
             on_overrun: [OnOverrun::Report, OnOverrun::Demote, OnOverrun::Stop][on_overrun],
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
             guard,
-            payload: payload.map_or(0, |payload| payload.value as u32),
+            payload,
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
         declared.refuse_misplaced(log, table);
@@ -231,29 +233,60 @@ fn one_release(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) {
 }
 
 fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
-    let (all, any) = (table.given(log, "all", InputValue::texts), table.given(log, "any", InputValue::texts));
-    let (all, names) = match (all, any) {
-        (Some(names), None) => (true, names),
-        (None, Some(names)) => (false, names),
-        (Some(_), Some(any)) => {
-            log.error(any.place, "`after` has both `all` and `any`")
+    let key = match ["all", "any", "event"].into_iter().filter(|key| table.get(key).is_some()).collect::<Vec<_>>()[..] {
+        [key] => key,
+        [first, second, ..] => {
+            let place = table.get(second).map_or(table.place, |value| value.span().into());
+            log.error(place, format!("`after` has both `{first}` and `{second}`"))
                 .help("keep one; to combine them, insert an operation");
             return None;
         }
-        (None, None) => {
-            if table.get("all").is_none() && table.get("any").is_none() {
-                log.error(table.place, "`after` names no operation")
-                    .help("write after = { all = [\"...\"] } or { any = [\"...\"] }");
-            }
+        [] => {
+            log.error(table.place, "`after` names no operation")
+                .help("write after = { all = [\"...\"] }, { any = [\"...\"] } or { event = \"...\" }");
             return None;
         }
     };
-    if names.value.is_empty() {
-        log.error(names.place, "`after` names no operation").help("name at least one");
+    let mut names = table.given(log, key, |given| match key {
+        "event" => given.one_or_several(),
+        _ => given.texts(),
+    });
+    let from = table.given(log, "from", InputValue::texts);
+    if key != "event" && table.get("from").is_some() {
+        log.error(table.place_of("from"), "`from` is for events").help("remove it, or use `event`");
+        names = None;
+    }
+    let mut names = names?;
+    let what = if key == "event" { "event" } else { "operation" };
+    let lists = [("after", what, Some(&names)), ("from", "supplier", from.as_ref())];
+    for (key, what, list) in lists.into_iter().filter_map(|(key, what, list)| Some((key, what, list?))) {
+        if list.value.is_empty() {
+            log.error(list.place, format!("`{key}` names no {what}")).help("name at least one");
+            return None;
+        }
+        refuse_twice(log, &list.value);
+    }
+    if key != "event" {
+        return Some(After { all: key == "all", names, events: None });
+    }
+    if table.get("from").is_some() && from.is_none() {
         return None;
     }
-    refuse_twice(log, &names.value);
-    Some(After { all, names })
+    let whole = names.place;
+    let placed =
+        |name: AtPlace<&'a str>| if name.place == Place::default() { AtPlace::new(name.value, whole) } else { name };
+    let patterns = std::mem::take(&mut names.value).into_iter().map(placed).collect();
+    let events = SelectedEvents { patterns, from: from.map(|from| from.value), positions: Vec::new() };
+    Some(After { all: false, names, events: Some(events) })
+}
+
+/// Bytes that a job may pass on.
+pub(super) fn read_payload(log: &mut Log, table: &Table<'_>) -> u32 {
+    let payload = table.read(log, "payload", |given| match given.size()? {
+        0..=65_536 => given.size(),
+        _ => complain("is too large", "the limit is \"64KiB\": hand over a reference to what is larger"),
+    });
+    payload.map_or(0, |payload| payload.value as u32)
 }
 
 /// Rejects a list that names one thing twice.

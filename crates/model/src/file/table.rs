@@ -226,10 +226,15 @@ pub(super) fn log_complaint(log: &mut Log, key: &str, place: Place, complaint: C
 fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
     // Parts of a call have their own names, which a system written by this crate contains.
     let of_calls = |c: char| section == "operation" && matches!(c, '@' | ':');
-    let bad = name.value.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | ' ') || of_calls(*c)));
-    let complaint = match bad {
-        Some('.') => "has a dot, which is kept for instances of templates (`name.1`)".to_string(),
+    let event = section == "event";
+    let known = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ') || of_calls(c) || event && c == '/';
+    let complaint = match name.value.chars().find(|c| !known(*c)) {
+        Some('.') if !event => "has a dot, which is kept for instances of templates (`name.1`)".to_string(),
         Some(bad) => format!("has a character that names cannot have, `{}`", bad.escape_debug()),
+        None if event && name.value.split('/').any(str::is_empty) => "has an empty part".to_string(),
+        None if event && name.value.split('/').any(|part| part.trim().len() != part.len()) => {
+            "has a part that begins or ends with white space".to_string()
+        }
         None if name.value.trim().len() != name.value.len() || name.value.is_empty() => {
             "begins or ends with white space".to_string()
         }
@@ -238,8 +243,10 @@ fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
         }
         None => return,
     };
-    log.error(name.place, format!("the name of this {section} {complaint}"))
-        .help("use letters, digits, `_`, `-` and spaces between them");
+    log.error(name.place, format!("the name of this {section} {complaint}")).help(match event {
+        true => "use letters, digits, `_`, `-` and spaces between them in each part, and `/` between parts",
+        false => "use letters, digits, `_`, `-` and spaces between them",
+    });
 }
 
 /// The syntax of a value of the kind.

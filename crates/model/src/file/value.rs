@@ -185,6 +185,14 @@ impl<'a> InputValue<'a> {
         texts.collect()
     }
 
+    /// `"locate"` or `["locate@steer", "locate@plan"]`; a single text has no place of its own.
+    pub fn one_or_several(self) -> Read<Vec<AtPlace<&'a str>>> {
+        match self {
+            InputValue::List(_) => self.texts(),
+            given => Ok(vec![AtPlace::new(given.text()?, Place::default())]),
+        }
+    }
+
     /// Two values, the second not smaller.
     pub fn pair<T: PartialOrd>(self, what: &str, item: impl Fn(InputValue<'a>) -> Read<T>) -> Read<(T, T)> {
         let InputValue::List([first, second]) = self else {

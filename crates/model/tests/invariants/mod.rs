@@ -27,6 +27,15 @@ pub fn check(system: &System) {
         assert!(operation.queue.limit >= 1 && operation.payload <= 65_536);
         assert!(operation.guard == Guard::Off || !operation.trigger.predecessors().is_empty());
     }
+    for event in &system.events {
+        assert!(known(&event.suppliers) && known(&event.consumers) && event.payload <= 65_536);
+        let own = |id: &OperationId| system.operation(*id).payload >= event.payload;
+        assert!(event.suppliers.iter().all(own));
+        for consumer in &event.consumers {
+            let predecessors = system.operation(*consumer).trigger.predecessors();
+            assert!(event.suppliers.iter().any(|supplier| predecessors.contains(supplier)));
+        }
+    }
     let endpoints: Vec<_> = system.hosts.iter().flat_map(|host| &host.endpoints).collect();
     assert!(endpoints.iter().collect::<std::collections::HashSet<_>>().len() == endpoints.len());
     assert!(system.hosts.iter().all(|host| host.endpoints.len() <= endpoint::ENDPOINTS));

@@ -105,6 +105,7 @@ impl Island {
             epochs,
             brokered: hyoshi_model::Brokered::default(),
             objects: Vec::new(),
+            events: Vec::new(),
             idle_states: system.idle_states,
         });
         Island { system, operations }

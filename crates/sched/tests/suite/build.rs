@@ -118,6 +118,7 @@ impl Build {
             links: links.collect(),
             brokered: Default::default(),
             objects: Vec::new(),
+            events: Vec::new(),
             idle_states: Default::default(),
             epochs: vec![Epoch {
                 name: "0".into(),

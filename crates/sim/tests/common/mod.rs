@@ -49,6 +49,7 @@ impl Build {
             links: vec![],
             brokered: Default::default(),
             objects: Vec::new(),
+            events: Vec::new(),
             idle_states: Default::default(),
             epochs: vec![Epoch {
                 name: "0".into(),

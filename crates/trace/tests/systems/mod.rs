@@ -83,6 +83,7 @@ pub fn periodic(operations: usize) -> System {
         links: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
+        events: Vec::new(),
         idle_states: Default::default(),
         epochs: vec![Epoch {
             name: "0".into(),

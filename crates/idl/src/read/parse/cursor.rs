@@ -2,7 +2,7 @@
 
 use crate::read::diagnostic::{Findings, IdlDiagnostic};
 use crate::read::lexeme::Lexeme;
-use crate::read::preprocess::{Event, Preprocessed, Token};
+use crate::read::preprocess::{Preprocessed, PreprocessorEvent, Token};
 use crate::read::similar;
 use crate::read::source::{SourceSpan, Sources};
 use crate::read::syntax::{Name, ScopedName};
@@ -148,9 +148,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// The preprocessor's events before the next token.
-    pub fn events(&mut self) -> Vec<Event> {
+    pub fn events(&mut self) -> Vec<PreprocessorEvent> {
         let events = self.stream.events[self.event..].iter().take_while(|(before, _)| *before <= self.next);
-        let events: Vec<Event> = events.map(|(_, event)| event.clone()).collect();
+        let events: Vec<PreprocessorEvent> = events.map(|(_, event)| event.clone()).collect();
         self.event += events.len();
         events
     }

@@ -10,7 +10,7 @@ mod values;
 use std::collections::{HashMap, HashSet};
 
 use super::diagnostic::{Findings, IdlDiagnostic};
-use super::preprocess::Event;
+use super::preprocess::PreprocessorEvent;
 use super::source::{SourceSpan, Sources};
 use super::syntax::{Front, Name, SyntaxItem};
 use crate::tree::{Definition, DefinitionId, DefinitionKind};
@@ -198,13 +198,13 @@ impl Resolver<'_> {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: PreprocessorEvent) {
         match event {
-            Event::Enter => self.prefixes.push(std::mem::take(&mut self.prefix)),
-            Event::Leave => self.prefix = self.prefixes.pop().unwrap_or_default(),
-            Event::Prefix(prefix) => self.prefix = prefix,
-            Event::Id { name, id, at } => self.pragma_id(&name, id, at),
-            Event::Version { name, version, at } => self.pragma_version(&name, version, at),
+            PreprocessorEvent::Enter => self.prefixes.push(std::mem::take(&mut self.prefix)),
+            PreprocessorEvent::Leave => self.prefix = self.prefixes.pop().unwrap_or_default(),
+            PreprocessorEvent::Prefix(prefix) => self.prefix = prefix,
+            PreprocessorEvent::Id { name, id, at } => self.pragma_id(&name, id, at),
+            PreprocessorEvent::Version { name, version, at } => self.pragma_version(&name, version, at),
         }
     }
 
