@@ -171,6 +171,8 @@ pub struct Merge<S, F, O> {
     reference: HostId,
     of: F,
     out: O,
+    /// The next event of the other streams: none before it is output later.
+    next: Instant,
     /// Sending times of signals not yet received.
     sent: HashMap<Key, Instant>,
     order: VecDeque<Key>,
@@ -197,23 +199,24 @@ where
 {
     /// Creates a merge.
     pub fn new(streams: Vec<EventStream<S>>, reference: HostId, of: F, out: O) -> Self {
-        Merge { streams, reference, of, out, sent: HashMap::new(), order: VecDeque::new() }
+        Merge { streams, reference, of, out, next: Instant::NEVER, sent: HashMap::new(), order: VecDeque::new() }
     }
 
     /// Merges all events.
     pub fn run(mut self) -> Result<(), Conflict<E>> {
         loop {
-            let mut first: Option<(Instant, usize)> = None;
+            let (mut first, mut second) = (None, Instant::NEVER);
             for index in 0..self.streams.len() {
                 self.read_ahead(index, 1)?;
                 let stream = &self.streams[index];
-                let head = stream.ahead.front().map(|(local, _)| (stream.natural(*local), index));
-                first = [first, head].into_iter().flatten().min();
+                let Some((local, _)) = stream.ahead.front() else { continue };
+                let head = (stream.natural(*local), index);
+                let (least, later) = first.map_or((head, Instant::NEVER), |first| (head.min(first), head.max(first).0));
+                (first, second) = (Some(least), second.min(later));
             }
-            match first {
-                Some((_, index)) => self.emit(index, None)?,
-                None => return Ok(()),
-            }
+            let Some((_, index)) = first else { return Ok(()) };
+            self.next = second;
+            self.emit(index, None)?;
         }
     }
 
@@ -266,7 +269,7 @@ where
         let error = stream.offsets.as_ref().map(|offsets| offsets.at(local).1);
         let (shifted, known) = stream.shift.unwrap_or_default();
         let as_before = i128::from(local.as_nanos()) + shifted;
-        let most = cap.map_or(i128::MAX, |cap| cap.as_nanos().into());
+        let most = i128::from(cap.unwrap_or(self.next).as_nanos());
         let near = (as_before - i128::from(at.as_nanos())).unsigned_abs() <= u128::from(QUANTUM.as_nanos());
         // The first event of a host has the source of its clock's offset.
         let known = error.is_none_or(|error| stream.shift.is_some() && error <= known);
@@ -488,6 +491,28 @@ mod tests {
             let times = asked.iter().map(|at| i128::from(*at) + offsets.at(Instant::from_nanos(u64::from(*at))).0);
             prop_assert!(times.is_sorted());
         }
+    }
+
+    #[test]
+    fn an_event_that_keeps_its_shift_comes_before_what_follows_on_other_hosts() {
+        // Within the quantum, an event keeps the shift of the one before, here 800 ns. But the signal is received 300 ns
+        // after it was sent.
+        let mut clock = Offsets::default();
+        clock.add(Instant::from_nanos(1_000_000), 800, Span::from_micros(50));
+        clock.add(Instant::from_nanos(2_000_000), 0, Span::from_micros(50));
+        clock.settle();
+        let signal = signal(0, 1, 0);
+        let at = Instant::from_nanos;
+        let reference = vec![(0, at(2_000_300), TraceEvent::Input(Input::Signal(signal)))];
+        let other = vec![
+            (0, at(1_000_000), TraceEvent::Input(Input::Tick)),
+            (0, at(2_000_000), TraceEvent::Input(Input::Tick)),
+            (0, at(2_000_000), TraceEvent::Decision(DispatchDecision::Send(signal))),
+        ];
+        let merged = merged(&[reference, other], vec![None, Some(clock)]);
+        let events: Vec<_> = merged.iter().filter(|one| !matches!(one.event, TraceEvent::Cpu(_))).collect();
+        assert_eq!(events.iter().map(|one| one.stream).collect::<Vec<_>>(), [1, 1, 1, 0]);
+        assert!(events.is_sorted_by_key(|one| one.at), "{events:?}");
     }
 
     #[test]
