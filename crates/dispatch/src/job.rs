@@ -146,6 +146,8 @@ pub struct Job {
     pub cancelled: bool,
     /// It has had the run token.
     pub(crate) started: bool,
+    /// When it had it last.
+    pub(crate) dispatched: Instant,
     /// It waits for the body of its operation, which an earlier job has: it was suspended as soon as it was dispatched.
     pub(crate) aside: bool,
     /// The tickets of the completions that triggered it.

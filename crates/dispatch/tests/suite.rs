@@ -454,6 +454,10 @@ fn rests_after_a_late_call(guard: &str) -> Vec<u64> {
         let (ends, answered, done) = (at(30 + 3 * number), at(31 + 3 * number), at(32 + 3 * number));
         let slot = dispatcher.lanes()[0].running.expect("the part before the call");
         let complete = |slot| Input::Complete { slot, consumed: Span::from_micros(500), ticket: None };
+        // One gets its turn, and has to wait again.
+        if let Some(again) = aside.pop_front() {
+            dispatcher.handle(ends, Input::Resume { slot: again, consumed: Span::ZERO }, &mut effects);
+        }
         dispatcher.handle(ends, complete(slot), &mut effects);
         // Those that wait for the body.
         loop {

@@ -134,7 +134,7 @@ fn replies_that_wait_are_bounded_over_all_connections() {
     }
     // Whoever asks after them finds all of them behind, or in a thread's hands.
     wait_for(&servant.asked, 8);
-    // It takes what it asked for: for it, others that take nothing are closed. Not while a thread still has replies in
+    // It reads its replies, so connections that do not read are closed instead. Not while a thread still has replies in
     // hand, which are behind later than its own.
     let taken = (0..8).find_map(|_| named.name().ok());
     assert_eq!(taken.expect("it is served").len(), 8 << 20);

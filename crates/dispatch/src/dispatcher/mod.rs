@@ -72,8 +72,8 @@ pub struct Dispatcher<P> {
     /// Lanes with a running job that held a resource when the hard cap paused all other lanes, and still holds it.
     spared: LaneMask,
     arrival: u64,
-    /// Released jobs that have not ended: zero is an idle point. Without those that wait for their operation's body:
-    /// what the earlier job in it waits for may be held by a guard.
+    /// Released jobs that have not ended, except those that are `aside`. Zero is an idle point: a guard may hold the
+    /// rest of the call that has the body.
     released: u32,
     any_idle_guard: bool,
     /// The most completions for other processors that one job has.
@@ -394,6 +394,7 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
             job.make(Transition::Start);
+            job.dispatched = now;
             let resumed = core::mem::replace(&mut job.started, true);
             break Some(Run { slot, job: job.id, local: job.local, resumed, preempted });
         };
@@ -491,7 +492,7 @@ impl<P: Probe> Dispatcher<P> {
         self.release_token(slot, effects);
         let job = self.jobs.get_mut(slot);
         job.make(Transition::Suspend);
-        job.aside = job.start == now;
+        job.aside = job.dispatched == now;
         self.released -= u32::from(job.aside);
         let id = job.id;
         self.decision(now, DispatchDecision::Yield { job: id });

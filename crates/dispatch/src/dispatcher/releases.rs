@@ -154,6 +154,7 @@ impl<P: Probe> Dispatcher<P> {
             demoted: false,
             stopped: false,
             cancelled: false,
+            dispatched: Instant::NEVER,
             aside: false,
             started: false,
             tickets: TicketSet::default(),

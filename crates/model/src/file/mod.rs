@@ -326,7 +326,7 @@ fn report_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec
 }
 
 /// The release guard of each operation: by default on where a trigger is on another processor. In calls by default it
-/// opens at idle points, too: the caller waits, so with `on` one late call would delay all later ones.
+/// opens at idle points, too: with `on`, one late call would make all later ones late.
 ///
 /// Not by default if any of several operations triggers: a guard releases one in a period, and the others would pile
 /// up.

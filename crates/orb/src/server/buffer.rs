@@ -33,8 +33,8 @@ const LEAST_KEPT: usize = 1 << 10;
 pub struct RequestBuffer {
     /// Requests (`max_buffered_requests`). With 0, a request that finds no idle thread is refused.
     pub requests: usize,
-    /// Octets of their messages together (`max_request_buffer_size`). Without requests, a lane keeps as much memory, and
-    /// 1 KiB for each request, for later ones and their replies.
+    /// Octets of their messages together (`max_request_buffer_size`). An idle lane keeps at most twice as much memory for
+    /// later requests and their replies, and at least 2 KiB for each request.
     pub octets: usize,
 }
 

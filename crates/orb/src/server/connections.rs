@@ -27,6 +27,8 @@ struct ConnectionTable {
     next: u64,
     all: BTreeMap<u64, Arc<Connection>>,
     accepted: BTreeMap<ClientSource, Accepted>,
+    /// The number of connections of each client; those that this ORB opened count as one client's.
+    clients: BTreeMap<Option<ClientSource>, usize>,
 }
 
 /// The connections of a source; numbers rise.
@@ -65,6 +67,7 @@ impl Connections {
         inner.next += 1;
         let connection = Arc::new(Connection::new(lane, link, number, now, source, &self.sums));
         inner.all.insert(number, connection.clone());
+        *inner.clients.entry(source).or_default() += 1;
         if let Some(source) = source {
             let ConnectionTable { all, accepted, .. } = &mut *inner;
             let own = accepted.entry(source).or_default();
@@ -82,12 +85,7 @@ impl Connections {
     }
 
     fn count_clients(&self, inner: &ConnectionTable) {
-        let mut sources = inner.accepted.values();
-        let is_shared = match (sources.next(), sources.next()) {
-            (Some(one), None) => inner.all.len() > one.all.len(),
-            (_, second) => second.is_some(),
-        };
-        self.is_shared.store(is_shared, Ordering::Relaxed);
+        self.is_shared.store(inner.clients.len() > 1, Ordering::Relaxed);
     }
 
     /// A connection that gives its place to a new one of this source: one that has not sent a message since `before`,
@@ -134,9 +132,7 @@ impl Connections {
     /// This connection never gives its place to another one.
     pub(super) fn protect(&self, connection: &Connection) {
         if let Some(source) = connection.source {
-            let mut inner = self.inner.lock();
-            inner.forget(source, connection.number);
-            self.count_clients(&inner);
+            self.inner.lock().forget(source, connection.number);
         }
     }
 
@@ -184,6 +180,12 @@ impl ConnectionTable {
 
     fn remove(&mut self, number: u64) -> Option<Arc<Connection>> {
         let gone = self.all.remove(&number)?;
+        if let Some(connections) = self.clients.get_mut(&gone.source) {
+            *connections -= 1;
+            if *connections == 0 {
+                self.clients.remove(&gone.source);
+            }
+        }
         gone.source.inspect(|source| self.forget(*source, number));
         Some(gone)
     }

@@ -502,10 +502,8 @@ impl Lane {
             let turns = self.turning.load(Ordering::Relaxed) == own;
             self.threads.lock().iter().any(is_own) || turns || self.has_borrowed_this()
         };
-        // A request of this lane, in an order, that ends the ORB does not wait for itself.
-        let socket = current::socket().filter(|_| current::runs_ordered());
-        let is_of_lane = |own: &Arc<_>| self.table.all().iter().any(|connection| Arc::ptr_eq(&connection.socket, own));
-        let runs_ordered = usize::from(socket.as_ref().is_some_and(is_of_lane));
+        // A request in an order that ends the ORB does not wait for itself.
+        let runs_ordered = usize::from(current::runs_ordered());
         let ordered = || self.ordered.as_ref().map_or(0, |it| it.taken().saturating_sub(runs_ordered));
         let others = || self.alive.load(Ordering::Acquire) - usize::from(is_here()) + ordered();
         let clock = MonotonicClock::start();

@@ -144,21 +144,25 @@ impl Lane {
         if held() <= self.most_unfinished {
             return true;
         }
-        for one in self.table.heaviest() {
-            if held() <= self.most_unfinished - self.most_unfinished / 8 {
-                break;
-            }
-            if Arc::ptr_eq(&one, connection) {
+        while held() > self.most_unfinished {
+            let heaviest = self.table.heaviest();
+            if heaviest.is_empty() {
                 return false;
             }
-            // Otherwise a thread reads it, or it is closed.
-            if one.own().is_some() {
+            for one in heaviest {
+                if held() <= self.most_unfinished - self.most_unfinished / 8 {
+                    break;
+                }
+                if Arc::ptr_eq(&one, connection) {
+                    return false;
+                }
+                // A thread that runs its request, or reads it, finds it closed.
                 self.close(&one);
                 *one.incoming.lock() = None;
                 one.unfinished.take();
             }
         }
-        held() <= self.most_unfinished
+        true
     }
 
     /// Back to Armed, with what is incomplete or not handled. False if it is closed, because the lane holds too much.

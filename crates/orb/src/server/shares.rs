@@ -16,7 +16,7 @@ pub(super) struct Held {
 pub(super) struct ClientShares(HashMap<Option<ClientSource>, Held>);
 
 impl ClientShares {
-    /// For so many requests. Nothing is allocated later.
+    /// For so many requests.
     pub(super) fn new(requests: usize) -> Self {
         ClientShares(HashMap::with_capacity(requests))
     }

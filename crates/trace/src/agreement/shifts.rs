@@ -192,40 +192,51 @@ impl<'a> Schedules<'a> {
 
 /// The simulated busy periods of each processor that the run has finished, and the instant until which all are.
 ///
-/// The run may not have finished a period that ends less than the tolerance before `until`. Nor may it have finished a
-/// job that such a period triggers, or one whose trigger ended so late in the run that the job would end then.
+/// The run may not have finished a period that ends less than the tolerance before `until`, nor one that follows it. Nor
+/// may it have finished what an unfinished job triggers, or a trigger that ended so late in the run that too little time
+/// was left.
 fn finished_periods(
     system: &System,
     processors: &[ProcessorEnds<'_>],
     until: Instant,
     tolerance: Span,
 ) -> Vec<(Vec<Vec<JobEnd>>, Instant)> {
-    let run: BTreeMap<JobId, Instant> =
-        processors.iter().flat_map(|ends| ends.run).map(|end| (end.job, end.end)).collect();
-    let simulated: BTreeMap<JobId, Instant> =
-        processors.iter().flat_map(|ends| ends.simulated).map(|end| (end.job, end.end)).collect();
+    let by_job = |end: &JobEnd| (end.job, end.end);
+    let run: BTreeMap<JobId, Instant> = processors.iter().flat_map(|ends| ends.run).map(by_job).collect();
+    let simulated: BTreeMap<JobId, Instant> = processors.iter().flat_map(|ends| ends.simulated).map(by_job).collect();
     let mut unfinished = BTreeSet::new();
     let mut all: Vec<_> = processors.iter().map(|ends| (busy_periods(ends.simulated, tolerance), until)).collect();
+    for (periods, judged) in &mut all {
+        let is_cut = |period: &Vec<JobEnd>| end_of(period).saturating_add(tolerance) >= until;
+        if let Some(first) = periods.iter().position(is_cut) {
+            *judged = begin_of(&periods[first]);
+            let jobs = periods.drain(first..).flatten().map(|end| end.job);
+            unfinished.extend(jobs.filter(|job| !run.contains_key(job)));
+        }
+    }
     loop {
         let before = unfinished.len();
-        for (periods, judged) in &mut all {
-            let is_unfinished = |period: &Vec<JobEnd>| {
+        for (periods, _) in &mut all {
+            periods.retain(|period| {
                 let end = end_of(period).saturating_add(tolerance);
-                let is_late = |trigger: JobId| {
-                    let shift = simulated.get(&trigger).zip(run.get(&trigger)).map(|(mine, run)| run.since(*mine));
-                    unfinished.contains(&trigger) || shift.is_some_and(|shift| end.saturating_add(shift) >= until)
+                let is_late = |job: &JobId| match (simulated.get(job), run.get(job)) {
+                    (Some(mine), Some(run)) => end.saturating_add(run.since(*mine)) >= until,
+                    _ => unfinished.contains(job),
                 };
-                end >= until
-                    || period.iter().filter(|end| !run.contains_key(&end.job)).any(|end| {
-                        let JobId { operation, number, .. } = end.job;
-                        let mut triggers = system.operation(operation).trigger.predecessors().iter();
-                        triggers.any(|operation| is_late(JobId { operation: *operation, number, leg: 0 }))
-                    })
-            };
-            if let Some(first) = periods.iter().position(is_unfinished) {
-                *judged = begin_of(&periods[first]);
-                unfinished.extend(periods.drain(first..).flatten().map(|end| end.job));
-            }
+                let lacks_time = |end: &&JobEnd| {
+                    let JobId { operation, number, .. } = end.job;
+                    let mut triggers = system.operation(operation).trigger.predecessors().iter().filter_map(|one| {
+                        let [first, last] = [0, u16::MAX].map(|leg| JobId { operation: *one, number, leg });
+                        simulated.range(first..=last).next_back().map(|(job, _)| *job)
+                    });
+                    !run.contains_key(&end.job) && triggers.any(|trigger| is_late(&trigger))
+                };
+                let is_unfinished = period.iter().any(|end| lacks_time(&end));
+                if is_unfinished {
+                    unfinished.extend(period.iter().map(|end| end.job).filter(|job| !run.contains_key(job)));
+                }
+                !is_unfinished
+            });
         }
         if unfinished.len() == before {
             return all;
