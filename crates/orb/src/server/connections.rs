@@ -275,7 +275,7 @@ mod tests {
         assert!(!table.is_shared());
         let other = table.hear(2, stranger).unwrap();
         assert!(table.is_shared());
-        table.protect(&other);
+        [&known[0], &known[1], &other].into_iter().for_each(|connection| table.protect(connection));
         assert!(table.is_shared());
         table.remove(other.number);
         assert!(!table.is_shared());
