@@ -123,7 +123,7 @@ impl Named for Spins {
 fn threads_of_one_fifo_priority_leave_their_cpu_to_each_other() {
     let cpus = hyoshi_os::allowed_cpus();
     if cpus.len() < 2 {
-        return println!("skipped: needs a CPU beside the lane's");
+        return crate::privileges::missing("a CPU beside the lane's");
     }
     if !crate::real_time::has_privilege() {
         return;
