@@ -146,7 +146,7 @@ pub struct Job {
     pub cancelled: bool,
     /// It has had the run token.
     pub(crate) started: bool,
-    /// When it had it last.
+    /// When it got it last.
     pub(crate) dispatched: Instant,
     /// It waits for the body of its operation, which an earlier job has: it was suspended as soon as it was dispatched.
     pub(crate) aside: bool,

@@ -504,6 +504,8 @@ fn what_an_unfinished_job_would_trigger_is_not_held_against_the_run() {
     // The trigger's busy period ends after the run, or just before its end.
     assert_eq!(at_the_end(999_900, None), [0, 0]);
     assert_eq!(at_the_end(999_700, None), [1, 1]);
+    // The run has finished the trigger in time: what it triggers is lost.
+    assert_eq!(at_the_end(999_900, Some(995_000)), [0, 1]);
 }
 
 #[test]
