@@ -10,7 +10,7 @@ use hyoshi_os::own_cpu_time;
 use crate::context::{JobContext, set_current};
 use crate::crew::{JobStart, Returned};
 use crate::ended::{EndedBy, panic_text};
-use crate::link::LINK;
+use crate::events::payload_holders;
 use crate::payload::{Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
 use crate::wakeups::PendingWakeups;
@@ -30,21 +30,16 @@ pub(crate) struct BodyCell {
 
 impl BodyCell {
     /// Of the operation at `id`. If the body also runs the rest after a call, its payload is that of `last`.
-    pub fn new(system: &System, first: OperationId, last: OperationId, body: Body) -> Self {
+    pub fn new(system: &System, first: OperationId, last: OperationId, supplies: bool, body: Body) -> Self {
         let (first, id) = (system.operation(first), last);
         let operation = system.operation(id);
-        // Each triggered job may hold one until it ends. Add the reader's latest, the one being written, and on other
-        // processors those in transit.
-        let mut buffers = 2;
-        for other in &system.operations {
-            let triggers = other.trigger.predecessors().contains(&id);
-            let reads = other.reads.contains(&id);
-            buffers += if triggers { 2 * other.queue.limit as usize + 5 } else { 0 } + usize::from(reads);
-            buffers += if triggers && other.on != operation.on { LINK.min(64) } else { 0 };
-        }
+        // And the one being written.
+        let buffers = payload_holders(system, id, supplies) + 2;
+        // A request has the payload of its publication.
+        let inputs = if first.is_requested() { 1 } else { first.trigger.predecessors().len() };
         BodyCell {
             body,
-            inputs: vec![None; first.trigger.predecessors().len()],
+            inputs: vec![None; inputs],
             reads: vec![None; first.reads.len()],
             payload_buffers: PayloadBuffers::new(operation.payload as usize, buffers),
         }

@@ -33,6 +33,8 @@ pub(crate) struct CommonState {
     pub resources: Vec<PiMutex<()>>,
     /// By operation that others read: its latest payload.
     pub latest: Vec<Option<Latest>>,
+    /// Wakes the thread that reads the feed of events.
+    pub feed: Wake,
     /// Completions lost because a link or its target was full.
     pub lost_signals: AtomicU64,
     /// How often a job blocked its lane because it had no other thread.
@@ -72,6 +74,7 @@ impl CommonState {
             releases: system.processors.iter().map(release).collect(),
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,
+            feed: Wake::new(),
             lost_signals: AtomicU64::new(0),
             blocked_lanes: AtomicU64::new(0),
             refused_later: AtomicU64::new(0),

@@ -104,6 +104,7 @@ mod cpu_choice;
 mod cpu_watch;
 mod crew;
 mod ended;
+mod events;
 mod link;
 #[doc(hidden)]
 pub mod measure;
@@ -128,6 +129,7 @@ pub use common::{fingerprint, last_part};
 pub use context::{JobContext, JobTiming, OutgoingCall, begin_call, job_timing, waiting};
 pub use cpu_watch::ThreadNames;
 pub use ended::{EndedBy, Finished, LostRecords, RunNote};
+pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCounts};
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
 pub use remote::{IncomingCompletions, OutgoingCompletion, OutgoingCompletions, Rejected};

@@ -25,11 +25,12 @@ use crate::cpu_choice::choose_cpus;
 use crate::cpu_watch::{CpuWatch, WatchedCpu};
 use crate::crew::Crew;
 use crate::ended::RunNote;
+use crate::events::{EventFeed, EventInput, SupplierFeed, suppliers};
 use crate::link::{RemoteRings, connect};
 use crate::processor::ProcessorState;
 use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
 use crate::requests::{Refuse, RequestReader, Requests};
-use crate::running::{RunThreads, RunningNode};
+use crate::running::{ProcessorThreads, RunThreads, RunningNode};
 use crate::start_error::{MOST_RELEASES, StartError};
 use crate::watchdog::BodyWatchdog;
 
@@ -224,6 +225,7 @@ impl Node {
         let whole = |first: OperationId| {
             object_call(&system, first).is_some() && !named.contains(&system.operation(first).name)
         };
+        let supplies = suppliers(&system);
         let mut cells: Vec<Option<BodyCell>> = system.operations.iter().map(|_| None).collect();
         for (operation, body) in std::mem::take(&mut self.bodies) {
             let position = system.operations.iter().position(|known| known.name == operation);
@@ -231,7 +233,7 @@ impl Node {
             let last = OperationId(position as u32);
             // A body that calls an object runs both parts of its operation.
             let first = Some(first_part(&system, last)).filter(|first| whole(*first)).unwrap_or(last);
-            cells[first.index()] = Some(BodyCell::new(&system, first, last, body));
+            cells[first.index()] = Some(BodyCell::new(&system, first, last, supplies[last.index()], body));
         }
         refuse_storms(&system)?;
         self.cpus()?;
@@ -247,10 +249,16 @@ impl Node {
         let watched = if self.watch { watch(&cpus) } else { Vec::new() };
         let mut parts = RunThreads::new(common.clone(), CpuWatch::new(watched), self.interrupt.take());
         let (ends, remote) = connect(&common);
+        let supplies_here = |id: &OperationId| supplies[id.index()] && common.runs(system.operation(*id).on);
+        let feeding: Vec<OperationId> = system.operation_ids().filter(supplies_here).collect();
+        let (feed, ends_of_feed) = EventFeed::new(&feeding, common.clone());
+        let mut feeds: Vec<Option<SupplierFeed>> = system.operations.iter().map(|_| None).collect();
+        feeding.iter().zip(ends_of_feed).for_each(|(id, end)| feeds[id.index()] = Some(end));
         let plans = self.plan.processors.iter().zip(ends).filter(|(plan, _)| common.runs(plan.processor));
         for ((plan, links), cpu) in plans.zip(&cpus) {
             let (probe, drain) = ring(self.ring);
-            let crew = Crew::new(common.clone(), plan, probe, &mut cells, links);
+            let mut crew = Crew::new(common.clone(), plan, probe, &mut cells, links);
+            crew.feed(&mut feeds);
             if let Err(error) = self.spawn_processor(&mut parts, &mut refusals, crew, plan, drain, *cpu) {
                 parts.abandon();
                 return Err(error);
@@ -311,7 +319,14 @@ impl Node {
         };
         parts.hold(placed.claims, awake);
         let (departures, arrivals) = exchanges(&parts, remote);
-        Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals })
+        let requested = |id: &&OperationId| system.operation(**id).is_requested();
+        let input = |id: &OperationId| {
+            let of = |part: &&ProcessorThreads| part.processor.id == system.operation(*id).on;
+            let part = parts.processors.iter().find(of)?;
+            Some(EventInput::new(part.processor.clone(), *id))
+        };
+        let inputs = feeding.iter().filter(requested).filter_map(input).collect();
+        Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals, events: Some((feed, inputs)) })
     }
 
     /// Starts the threads of one processor; they sleep.
@@ -380,6 +395,7 @@ pub struct Prepared {
     notes: Vec<RunNote>,
     departures: Vec<OutgoingCompletions>,
     arrivals: Vec<IncomingCompletions>,
+    events: Option<(EventFeed, Vec<EventInput>)>,
 }
 
 impl Prepared {
@@ -396,6 +412,12 @@ impl Prepared {
     /// The rings for arriving completions of each other host.
     pub fn take_arrivals(&mut self) -> Vec<IncomingCompletions> {
         std::mem::take(&mut self.arrivals)
+    }
+
+    /// The events that its suppliers push, and an input for each supplier with `called = true`. `None` after the first
+    /// call.
+    pub fn take_events(&mut self) -> Option<(EventFeed, Vec<EventInput>)> {
+        self.events.take()
     }
 
     /// Lets threads of the processor's lanes read requests from `reader`. Requests that no job serves go to `refuse`.

@@ -16,7 +16,7 @@ use hyoshi_os::{Clock, MonotonicClock, Wake};
 use hyoshi_trace::Signal;
 
 use crate::link::{LINK, Receiver, Sender};
-use crate::payload::{Payload, PayloadBuffers};
+use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
 use crate::wakeups::PendingWakeups;
 
@@ -85,7 +85,7 @@ struct IncomingRing {
     pushed: bool,
 }
 
-/// The reason why an arriving completion was rejected.
+/// The reason why an arriving completion, or a publication from outside, was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// The sender does not run its operation, or the operation triggers nothing here.
@@ -94,10 +94,20 @@ pub enum Rejected {
     Implausible,
     /// Its payload is longer than the operation's `payload`.
     TooLong,
-    /// The ring of its processor is full, or no payload buffer is free.
+    /// The ring of its processor or the queue of its operation is full, or no payload buffer is free. A publication
+    /// also if its operation is busy or off.
     Full,
     /// The node has not started, or has ended.
     Idle,
+}
+
+impl From<EmitError> for Rejected {
+    fn from(error: EmitError) -> Self {
+        match error {
+            EmitError::TooLong { .. } => Rejected::TooLong,
+            EmitError::NoBuffer => Rejected::Full,
+        }
+    }
 }
 
 impl fmt::Display for Rejected {
@@ -175,10 +185,7 @@ impl IncomingCompletions {
         let mut data = None;
         if !payload.is_empty() {
             let payload_buffers = self.outlets.get_mut(&signal.from).ok_or(Rejected::Foreign)?;
-            payload_buffers.emit(payload).map_err(|error| match error {
-                crate::EmitError::TooLong { .. } => Rejected::TooLong,
-                crate::EmitError::NoBuffer => Rejected::Full,
-            })?;
+            payload_buffers.emit(payload)?;
             data = payload_buffers.take();
         }
         arrival.ring.push((Signal { due: now, ticket: None, ..signal }, data)).map_err(|_| Rejected::Full)?;

@@ -23,6 +23,7 @@ pub(crate) struct PendingWakeups {
     to_reader: bool,
     processors: Vec<ProcessorId>,
     to_background: bool,
+    to_feed: bool,
     /// The most urgent lane of the threads.
     first_lane: u8,
 }
@@ -46,6 +47,7 @@ impl PendingWakeups {
             to_reader: false,
             processors,
             to_background: false,
+            to_feed: false,
             first_lane: u8::MAX,
         }
     }
@@ -81,6 +83,11 @@ impl PendingWakeups {
         self.to_background = true;
     }
 
+    /// Wakes the thread that reads the feed of events.
+    pub fn wake_feed(&mut self) {
+        self.to_feed = true;
+    }
+
     /// True if they include a thread of a more urgent lane.
     pub fn above(&self, lane: u8) -> bool {
         self.first_lane < lane
@@ -98,7 +105,7 @@ impl PendingWakeups {
         self.refused.clear();
         self.to_reader = false;
         self.processors.clear();
-        (self.to_background, self.first_lane) = (false, u8::MAX);
+        (self.to_background, self.to_feed, self.first_lane) = (false, false, u8::MAX);
     }
 
     /// Delivers all wake-ups.
@@ -116,6 +123,9 @@ impl PendingWakeups {
         }
         if std::mem::take(&mut self.to_background) {
             self.background.post();
+        }
+        if std::mem::take(&mut self.to_feed) {
+            self.common.feed.post();
         }
         self.first_lane = u8::MAX;
     }

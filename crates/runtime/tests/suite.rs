@@ -6,6 +6,7 @@ mod common;
 mod bodies;
 mod calls;
 mod causes;
+mod events;
 mod hosts;
 mod lanes;
 mod one_cpu;

@@ -99,7 +99,8 @@ impl<S: Scheduled> Crew<S> {
         // A job that was stopped or cancelled triggers nothing: the call has no rest.
         let ends = job.stopped || job.cancelled;
         self.members[usize::from(me)].call = if ends { InCall::Dropped } else { InCall::Away };
-        self.handle(now, Input::Complete { slot, consumed, ticket: None });
+        // Without a payload there is no ticket to release.
+        let _ = self.complete(now, slot, consumed, None, wakeups);
         // The request carries it.
         self.effects.sends.retain(|(_, signal)| signal.to != parts.method);
         self.apply(me);

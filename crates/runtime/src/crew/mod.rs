@@ -34,14 +34,15 @@ use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::stats::Queueing;
-use hyoshi_trace::{Input, RingProbe, Slot};
+use hyoshi_trace::{Input, RingProbe, Slot, Ticket};
 
 use crate::body::BodyCell;
 use crate::common::{BodyOrder, CommonState, ThreadControl};
 use crate::context::CurrentJob;
 use crate::ended::EndedBy;
+use crate::events::SupplierFeed;
 use crate::link::LinkEnd;
-use crate::payload::Payloads;
+use crate::payload::{Payload, Payloads};
 use crate::policy_control::PolicyControl;
 use crate::wakeups::PendingWakeups;
 
@@ -145,6 +146,8 @@ struct CrewOperation {
     /// A user's body. `None` while a job is inside, and for built-in work.
     cell: Option<Box<BodyCell>>,
     has_body: bool,
+    /// Observes its completions, if it supplies an event.
+    feed: Option<SupplierFeed>,
     /// Jobs that were decided while an earlier one was inside the body.
     aside: VecDeque<Slot>,
 }
@@ -178,7 +181,7 @@ impl<S: Scheduled> Crew<S> {
             let cell = cells[id.index()].take().map(Box::new);
             let has_body = cell.is_some();
             let aside = VecDeque::with_capacity(if has_body { system.operation(*id).queue.most_jobs() } else { 0 });
-            operations.push(CrewOperation { id: *id, cell, has_body, aside });
+            operations.push(CrewOperation { id: *id, cell, has_body, feed: None, aside });
         }
         // The dispatcher's bound on live jobs.
         let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.most_jobs()).sum();
@@ -212,6 +215,11 @@ impl<S: Scheduled> Crew<S> {
             effects,
             common,
         }
+    }
+
+    /// Counts the completions of suppliers, and passes them to a feed. By operation.
+    pub fn feed(&mut self, feeds: &mut [Option<SupplierFeed>]) {
+        self.operations.iter_mut().for_each(|operation| operation.feed = feeds[operation.id.index()].take());
     }
 
     /// The other hosts started earlier: releases before `now` are omitted.
@@ -446,6 +454,35 @@ impl<S: Scheduled> Crew<S> {
     #[inline(always)]
     fn handle(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
+    }
+
+    /// Completes a job. Without a body, the payload of a publication from outside becomes the job's own. The caller
+    /// releases the returned ticket after `settle`.
+    fn complete(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        consumed: Span,
+        payload: Option<Arc<Payload>>,
+        wakeups: &mut PendingWakeups,
+    ) -> Option<Ticket> {
+        let job = *self.dispatcher.job(slot);
+        let operation = &mut self.operations[job.local as usize];
+        let payload = payload.or_else(|| {
+            let passes_on = !operation.has_body && self.common.system.operation(job.id.operation).is_requested();
+            let tickets = if passes_on { self.dispatcher.tickets(slot) } else { &[] };
+            self.payloads.get(tickets.first().copied().flatten())
+        });
+        if let Some(feed) = &mut operation.feed
+            && !(job.stopped || job.cancelled || job.id.leg + 1 < job.legs)
+            && feed.push(&job, now, payload.as_ref())
+        {
+            wakeups.wake_feed();
+        }
+        let ticket = self.payloads.insert(payload);
+        self.handle(now, Input::Complete { slot, consumed, ticket });
+        self.payloads.hold(ticket, self.effects.passed_on);
+        ticket
     }
 
     /// Decides the next job of a lane that has the CPU. Its current job has used `executed`.

@@ -5,13 +5,17 @@
 //!   (no reader) ─────────────────────────────────────► reads ──────────────────────────────────► attends its lane
 //! ```
 
+use std::sync::Arc;
+
 use hyoshi_dispatch::levels_of;
-use hyoshi_model::Instant;
+use hyoshi_model::{Instant, OperationId};
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Input, JobRequest, Signal, Ticket};
 
 use super::{Crew, Returned};
+use crate::payload::Payload;
+use crate::remote::Rejected;
 use crate::requests::ArrivedRequest;
 use crate::wakeups::PendingWakeups;
 
@@ -84,7 +88,7 @@ impl<S: Scheduled> Crew<S> {
                     let signal = Signal { due: now, ticket: Some(ticket), ..completion };
                     self.handle(now, Input::Signal(signal));
                 }
-                None => self.invoke(now, request, ticket),
+                None => self.invoke(now, request, Some(ticket)),
             }
             self.release_payloads(wakeups);
         }
@@ -94,7 +98,32 @@ impl<S: Scheduled> Crew<S> {
         self.settle(now, wakeups);
     }
 
-    fn invoke(&mut self, now: Instant, arrived: ArrivedRequest, ticket: Ticket) {
+    /// A publication from outside releases a job of its supplier.
+    pub fn publish(
+        &mut self,
+        now: Instant,
+        supplier: OperationId,
+        payload: Option<Arc<Payload>>,
+        wakeups: &mut PendingWakeups,
+    ) -> Result<(), Rejected> {
+        if self.closed {
+            return Err(Rejected::Idle);
+        }
+        let has_payload = payload.is_some();
+        let ticket = self.payloads.insert(payload);
+        if has_payload && ticket.is_none() {
+            return Err(Rejected::Full);
+        }
+        // Its number is only for requests that are refused.
+        self.invoke(now, ArrivedRequest::new(supplier, 0), ticket);
+        let lost = self.effects.lost;
+        self.release_payloads(wakeups);
+        self.handle(now, Input::Tick);
+        self.settle(now, wakeups);
+        if lost { Err(Rejected::Full) } else { Ok(()) }
+    }
+
+    fn invoke(&mut self, now: Instant, arrived: ArrivedRequest, ticket: Option<Ticket>) {
         let declared = self.common.system.operation(arrived.operation);
         let setting = self.common.system.setting(self.dispatcher.region(), arrived.operation);
         let earliest = arrived.counts_from(now).saturating_add(setting.deadline.span());
@@ -107,7 +136,7 @@ impl<S: Scheduled> Crew<S> {
             deadline: arrived.deadline.map_or(earliest, |deadline| deadline.max(earliest)),
             importance: arrived.importance.map_or(declared.importance, |asked| asked.min(declared.importance)),
             critical: arrived.critical.unwrap_or(declared.critical),
-            ticket: Some(ticket),
+            ticket,
         };
         self.handle(now, Input::Invoke(request));
     }

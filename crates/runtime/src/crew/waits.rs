@@ -101,7 +101,11 @@ impl<S: Scheduled> Crew<S> {
         if self.closed || self.dispatcher.live_job(below.slot).is_none() {
             return;
         }
-        self.handle(now, Input::Complete { slot: below.slot, consumed: below.consumed, ticket: None });
+        let ticket = self.complete(now, below.slot, below.consumed, None, wakeups);
         self.settle(now, wakeups);
+        if let Some(ticket) = ticket {
+            // The payload of a publication, not a request.
+            let _ = self.payloads.release(ticket);
+        }
     }
 }
