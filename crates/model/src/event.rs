@@ -19,6 +19,8 @@ pub struct Event {
     /// Bytes that each supplier may pass with it; 0 for none. Included in [`payload`](crate::Operation::payload) of the
     /// suppliers.
     pub payload: u32,
+    /// How many of the latest events the channel of a node keeps for late subscribers.
+    pub keep: u32,
 }
 
 /// Whether a pattern matches the name of an event, as a key expression of Zenoh: `*` matches one part between slashes,

@@ -53,6 +53,9 @@ pub fn write(system: &System) -> String {
         if event.payload > 0 {
             line(&mut text, "payload", format!("\"{}B\"", event.payload));
         }
+        if event.keep > 0 {
+            line(&mut text, "keep", event.keep.to_string());
+        }
     }
     let events = EventsOf::new(system);
     templates.iter().for_each(|template| template.write(&mut text, &templates, &events));

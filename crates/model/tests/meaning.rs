@@ -50,12 +50,12 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
             system.chains = vec![Chain { name: "c".into(), path, deadline, max_age: None, max_reaction: None }];
         }),
         ("suppliers and consumers of the system", |system| {
-            let event = Event { name: "e".into(), suppliers: vec![NOWHERE], consumers: vec![], payload: 0 };
+            let event = Event { name: "e".into(), suppliers: vec![NOWHERE], consumers: vec![], payload: 0, keep: 0 };
             system.events = vec![event];
         }),
         ("suppliers and consumers once each", |system| {
             let twice = vec![OperationId(0); 2];
-            system.events = vec![Event { name: "e".into(), suppliers: vec![], consumers: twice, payload: 0 }];
+            system.events = vec![Event { name: "e".into(), suppliers: vec![], consumers: twice, payload: 0, keep: 0 }];
         }),
         ("between hosts", |system| {
             system.links = vec![Link::new((HostId(0), HostId(1)), (ms(1), ms(1)))];

@@ -18,6 +18,7 @@ use crate::ids::OperationId;
 pub(super) struct DeclaredEvent<'a> {
     pub name: AtPlace<&'a str>,
     payload: u32,
+    keep: u32,
 }
 
 pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>) -> Vec<DeclaredEvent<'a>> {
@@ -26,7 +27,11 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>) -> Vec<DeclaredEvent<'a>>
         log.error(name.place, "too many events").help(format!("a system has at most {} of them", limits::EVENTS));
         tables.truncate(limits::EVENTS);
     }
-    tables.into_iter().map(|(name, table)| DeclaredEvent { name, payload: read_payload(log, &table) }).collect()
+    let event = |(name, table): (AtPlace<&'a str>, Table<'a>)| {
+        let keep = table.whole(log, "keep").map_or(0, |keep| keep.value as u32);
+        DeclaredEvent { name, payload: read_payload(log, &table), keep }
+    };
+    tables.into_iter().map(event).collect()
 }
 
 /// Replaces the events of triggers by their suppliers. An operation with a wrong selection is marked as malformed.
@@ -268,6 +273,7 @@ pub(super) fn connect(
         suppliers: Vec::new(),
         consumers: Vec::new(),
         payload: one.payload,
+        keep: one.keep,
     };
     let mut events: Vec<Event> = declared.iter().map(event).collect();
     let mut connections = 0;

@@ -390,12 +390,15 @@ const COSTS: &[Key] = &[
     key("watchdog", Kind::Time, Value("\"0s\""), "One check by the watchdog, every 50 ms."),
 ];
 
-const EVENT: &[Key] = &[key(
-    "payload",
-    Kind::Size,
-    Value("\"0B\""),
-    "Bytes that each supplier may pass with it, if its own `payload` is less; at most 64KiB.",
-)];
+const EVENT: &[Key] = &[
+    key(
+        "payload",
+        Kind::Size,
+        Value("\"0B\""),
+        "Bytes that each supplier may pass with it, if its own `payload` is less; at most 64KiB.",
+    ),
+    key("keep", Kind::Whole(0, 256), Value("0"), "The latest events that a node keeps for late subscribers."),
+];
 
 const OPERATION: &[Key] = &[
     key("on", Kind::Name("processor"), Described("the only processor"), "Where it runs."),

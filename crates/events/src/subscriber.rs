@@ -1,0 +1,143 @@
+//! A subscription, as its subscriber sees it.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant as WallClock};
+
+use hyoshi_model::{Instant, Span};
+
+use crate::channel::ChannelState;
+use crate::queue::{QueueCounts, SubscriberQueue, Subscription};
+
+/// An event: a job of a supplier has completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The name in the file.
+    pub name: Arc<str>,
+    /// The operation that supplied it.
+    pub supplier: Arc<str>,
+    /// The release number of the supplier's job.
+    pub number: u64,
+    /// The nominal release of the first job of the supplier's chain.
+    pub origin: Instant,
+    /// The nominal release of the supplier's job.
+    pub release: Instant,
+    /// The absolute deadline of that job.
+    pub deadline: Instant,
+    /// When that job completed.
+    pub pushed: Instant,
+    /// The importance of that job.
+    pub importance: u32,
+    /// Whether that job was critical.
+    pub critical: bool,
+    /// The payload; possibly empty.
+    pub payload: Arc<[u8]>,
+}
+
+impl Event {
+    /// The age of its data when it was pushed.
+    pub fn age(&self) -> Span {
+        self.pushed.since(self.origin)
+    }
+
+    /// From the deadline to the push, in ns; negative if the push was early.
+    pub fn lateness(&self) -> i64 {
+        let lateness = i128::from(self.pushed.as_nanos()) - i128::from(self.deadline.as_nanos());
+        i64::try_from(lateness).unwrap_or(if lateness < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// The channel's end of a subscription.
+#[derive(Debug)]
+pub(crate) struct SubscriberState {
+    /// The events that it selects, by their positions in the file.
+    pub selected: Box<[bool]>,
+    queue: Mutex<SubscriberQueue<Event>>,
+    arrived: Condvar,
+}
+
+impl SubscriberState {
+    pub fn new(selected: Box<[bool]>, properties: Subscription, now: Instant) -> Self {
+        let queue = Mutex::new(SubscriberQueue::new(properties, now));
+        SubscriberState { selected, queue, arrived: Condvar::new() }
+    }
+
+    pub fn push(&self, event: &Event) {
+        if self.queue().push(event.pushed, event.clone()) {
+            self.arrived.notify_one();
+        }
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        self.queue().is_suspended()
+    }
+
+    pub fn is_idle(&self, now: Instant) -> bool {
+        self.queue().is_idle(now)
+    }
+
+    /// Ends the waits of the subscriber.
+    pub fn wake(&self) {
+        let _queue = self.queue();
+        self.arrived.notify_all();
+    }
+
+    fn queue(&self) -> MutexGuard<'_, SubscriberQueue<Event>> {
+        // No section panics half-way.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A subscription. Drop it to disconnect.
+#[derive(Debug)]
+pub struct Subscriber {
+    pub(crate) state: Arc<SubscriberState>,
+    pub(crate) channel: Arc<ChannelState>,
+}
+
+impl Subscriber {
+    /// The next event. Waits for one at most for `most`. `None` after that, or if the channel has ended and nothing
+    /// waits.
+    pub fn receive(&self, most: Span) -> Option<Event> {
+        let until = WallClock::now() + Duration::from_nanos(most.as_nanos());
+        let mut queue = self.state.queue();
+        loop {
+            if let Some(event) = queue.pop(self.channel.now()) {
+                return Some(event);
+            }
+            let left = until.saturating_duration_since(WallClock::now());
+            if left.is_zero() || self.channel.is_over() {
+                return None;
+            }
+            let waited = self.state.arrived.wait_timeout(queue, left);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Receives nothing until [`resume`](Self::resume): events in the meantime are counted and dropped.
+    pub fn suspend(&self) {
+        self.state.queue().suspend(true);
+        self.channel.select();
+    }
+
+    /// Receives events again.
+    pub fn resume(&self) {
+        self.state.queue().suspend(false);
+        self.channel.select();
+    }
+
+    /// False once it has ended, because its subscriber was idle.
+    pub fn is_connected(&self) -> bool {
+        self.channel.has(&self.state)
+    }
+
+    /// What happened to its events.
+    pub fn counts(&self) -> QueueCounts {
+        self.state.queue().counts
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.channel.disconnect(&self.state);
+    }
+}
