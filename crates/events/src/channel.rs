@@ -95,20 +95,25 @@ pub enum SubscribeError {
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SubscribeError::Unknown { pattern } => {
-                write!(f, "no event matches `{pattern}`: `hyoshi events list` lists them")
-            }
-            SubscribeError::TooMany => {
-                write!(f, "the node has {SUBSCRIPTIONS} subscriptions, the most possible: end one of them")
-            }
-            SubscribeError::TooLong { limit } => {
-                write!(f, "a queue of {limit} events is too long: at most {MOST_WAITING}")
-            }
+            SubscribeError::Unknown { pattern } => write!(f, "no event matches `{pattern}`"),
+            SubscribeError::TooMany => write!(f, "the node has {SUBSCRIPTIONS} subscriptions, the maximum"),
+            SubscribeError::TooLong { limit } => write!(f, "a queue of {limit} events is too long"),
         }
     }
 }
 
 impl std::error::Error for SubscribeError {}
+
+impl SubscribeError {
+    /// The remedy.
+    pub fn remedy(&self) -> String {
+        match self {
+            SubscribeError::Unknown { .. } => "`hyoshi events list` lists the events".to_owned(),
+            SubscribeError::TooMany => "end one of them".to_owned(),
+            SubscribeError::TooLong { .. } => format!("the limit is {MOST_WAITING}"),
+        }
+    }
+}
 
 /// The reason why a publication is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,11 +143,10 @@ pub enum PublishError {
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PublishError::Unknown { name } => write!(f, "unknown event `{name}`: `hyoshi events list` lists them"),
-            PublishError::NoInput { name } => write!(
-                f,
-                "event `{name}` cannot be published here: none of its suppliers on this node has `called = true`"
-            ),
+            PublishError::Unknown { name } => write!(f, "unknown event `{name}`"),
+            PublishError::NoInput { name } => {
+                write!(f, "event `{name}` cannot be published here: none of its suppliers on this node is called")
+            }
             PublishError::Rejected { name, supplier, because } => {
                 write!(f, "operation `{supplier}` rejected event `{name}`: {because}")
             }
@@ -151,6 +155,25 @@ impl fmt::Display for PublishError {
 }
 
 impl std::error::Error for PublishError {}
+
+impl PublishError {
+    /// The remedy.
+    pub fn remedy(&self) -> String {
+        match self {
+            PublishError::Unknown { .. } => "`hyoshi events list` lists the events".to_owned(),
+            PublishError::NoInput { name } => {
+                format!("add an operation with `called = true` and `supplies = [\"{name}\"]` to the file")
+            }
+            PublishError::Rejected { because: Rejected::TooLong, .. } => {
+                "raise `payload` of the event in the file".to_owned()
+            }
+            PublishError::Rejected { supplier, because: Rejected::Full, .. } => {
+                format!("publish more slowly, or raise the limit of the queue of `{supplier}` in the file")
+            }
+            PublishError::Rejected { .. } => "publish while the run lasts".to_owned(),
+        }
+    }
+}
 
 /// The state of an event on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,8 +224,10 @@ impl EventChannel {
         });
         state.select();
         let own = state.clone();
-        let thread = Spawn::new("events").spawn(move || own.run(feed)).map_err(ChannelError::Thread)?;
-        Ok(EventChannel(Arc::new(ChannelThread { state, thread: Some(thread) })))
+        // Without events there is nothing to do.
+        let spawn = (!system.events.is_empty()).then(|| Spawn::new("events").spawn(move || own.run(feed)));
+        let thread = spawn.transpose().map_err(ChannelError::Thread)?;
+        Ok(EventChannel(Arc::new(ChannelThread { state, thread })))
     }
 
     /// Subscribes to the events that match one of the patterns (`*` for one part of a name, `**` for any number). The

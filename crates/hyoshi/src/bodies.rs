@@ -5,6 +5,7 @@ use std::fmt;
 #[cfg(feature = "orb")]
 use std::sync::Arc;
 
+use hyoshi_events::EventChannel;
 use hyoshi_model::System;
 #[cfg(feature = "orb")]
 use hyoshi_node::Objects;
@@ -21,8 +22,12 @@ pub struct Bodies {
     given: Vec<(String, Body)>,
     #[cfg(feature = "orb")]
     objects: Objects,
+    channel_users: Vec<ChannelUser>,
     later: Option<Later>,
 }
+
+/// Receives the event channel of a run.
+pub(crate) type ChannelUser = Box<dyn FnOnce(EventChannel)>;
 
 type Later = Box<dyn FnOnce(&System) -> Result<Bodies, Box<dyn Error>>>;
 
@@ -79,6 +84,27 @@ impl Bodies {
         self
     }
 
+    /// Passes the run's event channel to `user` just before the run begins, for threads outside the lanes that receive
+    /// or publish events.
+    ///
+    /// ```
+    /// use hyoshi::{Bodies, Span, Subscription};
+    ///
+    /// let bodies = Bodies::new().channel(|channel| {
+    ///     let alarms = channel.subscribe(&["alarm/**"], Subscription::default()).expect("the file has alarms");
+    ///     std::thread::spawn(move || {
+    ///         while let Some(alarm) = alarms.receive(Span::from_secs(3600)) {
+    ///             println!("{} of {}, {} ns late", alarm.name, alarm.supplier, alarm.lateness());
+    ///         }
+    ///     });
+    /// });
+    /// # drop(bodies);
+    /// ```
+    pub fn channel(mut self, user: impl FnOnce(EventChannel) + 'static) -> Self {
+        self.channel_users.push(Box::new(user));
+        self
+    }
+
     /// With the bodies that are created from the system.
     pub(crate) fn complete(mut self, system: &System) -> Result<Bodies, Box<dyn Error>> {
         while let Some(make) = self.later.take() {
@@ -86,6 +112,7 @@ impl Bodies {
             self.given.extend(more.given);
             #[cfg(feature = "orb")]
             self.objects.extend(more.objects);
+            self.channel_users.extend(more.channel_users);
             self.later = more.later;
         }
         #[cfg(feature = "orb")]
@@ -97,6 +124,11 @@ impl Bodies {
             }
         }
         Ok(self)
+    }
+
+    /// The users of the event channel.
+    pub(crate) fn take_channel_users(&mut self) -> Vec<ChannelUser> {
+        std::mem::take(&mut self.channel_users)
     }
 
     /// The servants of objects.

@@ -472,6 +472,7 @@ fn an_operation_after_events_is_triggered_by_their_suppliers() {
         suppliers: ids(suppliers),
         consumers: ids(consumers),
         payload,
+        keep: 0,
     };
     let gps = event("sensor/gps", &[right, left[0], left[1]], &["log", "left", "second"], 1_024);
     // The left one supplies no `sensor/imu`: an operation after it alone does not consume that.

@@ -39,14 +39,14 @@ fn a_short_file_stays_short() {
 
 #[test]
 fn an_operation_after_events_is_written_with_them_while_they_mean_its_trigger() {
-    let text = "name = 'events'\n[event.'a/b']\npayload = '8B'\n[event.c]\n[operation.x]\nevery = '1s'\nwcet = '1ms'\n\
+    let text = "name = 'events'\n[event.'a/b']\npayload = '8B'\nkeep = 2\n[event.c]\n[operation.x]\nevery = '1s'\nwcet = '1ms'\n\
                 supplies = ['a/b', 'c']\n[operation.y]\nevery = '1s'\nwcet = '1ms'\nsupplies = ['c']\n\
                 [operation.all]\nafter = { event = '**' }\nwcet = '1ms'\n\
                 [operation.some]\nafter = { event = ['c'], from = ['y'] }\nwcet = '1ms'";
     let system = read(text, "events.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let written = write(&system);
     for line in [
-        "[event.\"a/b\"]\npayload = \"8B\"\n",
+        "[event.\"a/b\"]\npayload = \"8B\"\nkeep = 2\n",
         "supplies = [\"a/b\", \"c\"]\n",
         "[operation.all]\nafter = { event = [\"a/b\", \"c\"] }\n",
         "[operation.some]\nafter = { event = [\"c\"], from = [\"y\"] }\n",
@@ -198,7 +198,7 @@ proptest! {
         let all = operations.iter().enumerate().map(|(index, draw)| operation(index, draw));
         for (index, draw) in operations.iter().enumerate() {
             let payload = draw[4] % 2 * 9;
-            text += &format!("[event.'{}s']\npayload = '{payload}B'\n", "s/".repeat(index));
+            text += &format!("[event.'{}s']\npayload = '{payload}B'\nkeep = {}\n", "s/".repeat(index), draw[4] % 3);
             // An event that nothing supplies may only be left alone.
             text += &format!("[event.'group {index}/x/x/x/x/x/{}']\n[event.'lonely {index}/x/x/x/x/x/x']\n", draw[0] % 2);
         }

@@ -107,6 +107,42 @@ impl NodeClient {
         self.control.requests()
     }
 
+    /// The events of the file on the node.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or refuses.
+    pub fn events(&self) -> Result<wire::EventStates, SystemException> {
+        self.control.events()
+    }
+
+    /// Subscribes to events that match one of the patterns. The number is for [`take`](Self::take).
+    ///
+    /// # Errors
+    ///
+    /// If no event matches a pattern, the node has too many subscriptions, it does not answer, or refuses.
+    pub fn subscribe(&self, patterns: &[String]) -> Result<u64, wire::SubscribeError> {
+        self.control.subscribe(patterns)
+    }
+
+    /// The next events of a subscription.
+    ///
+    /// # Errors
+    ///
+    /// If the subscription has ended, the node does not answer, or refuses.
+    pub fn take(&self, subscription: u64) -> Result<wire::EventBatch, wire::TakeError> {
+        self.control.take(subscription)
+    }
+
+    /// Publishes an event.
+    ///
+    /// # Errors
+    ///
+    /// If the event or its payload is refused, the node does not answer, or refuses.
+    pub fn publish(&self, name: &str, payload: &[u8]) -> Result<(), wire::PublishError> {
+        self.control.publish(name, payload)
+    }
+
     /// Asks the node to end.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ mod peers;
 mod served;
 mod shared;
 mod strangers;
+mod watched_events;
 
 pub use contact::corbaloc;
 pub use control::{ClientError, KEY, NodeClient, folder, sockets};

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use hyoshi_events::EventChannel;
 use hyoshi_model::{Endpoint, System};
 use hyoshi_orb::{LaneOptions, Orb, OrbBuilder, ServerLimits, SystemException, SystemKind};
 use hyoshi_orb::{certificate_names, current, minor};
@@ -14,14 +15,20 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock};
 
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
+use crate::idl::hyoshi_node::{PublishError, SubscribeError, TakeError};
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;
 use crate::strangers::{PENALTY, Strangers};
+use crate::watched_events::WatchedEvents;
+
+/// The largest message of an operator: a publication with the largest payload (64 KiB) fits.
+const MESSAGE: usize = 128 << 10;
 
 /// The object for operators.
 pub(crate) struct ForOperators {
     pub standing: Box<dyn Fn() -> wire::NodeStanding + Send + Sync>,
     pub requests: WatchedObjects,
+    pub events: WatchedEvents,
     /// Requested when an operator stops the run.
     pub interrupt: Interrupt,
     pub access: OperatorAccess,
@@ -44,8 +51,11 @@ pub(crate) enum OperatorAccess {
 }
 
 impl ForOperators {
-    fn check(&self, may_stop: bool) -> Result<(), SystemException> {
-        let OperatorAccess::Certificates { strangers, operators, readers } = &self.access else { return Ok(()) };
+    /// The name in the caller's certificate; empty for the user of the run.
+    fn check(&self, may_change: bool) -> Result<String, SystemException> {
+        let OperatorAccess::Certificates { strangers, operators, readers } = &self.access else {
+            return Ok(String::new());
+        };
         let now = MonotonicClock::from_origin(0).now().as_nanos();
         let denied = || {
             strangers.refuse(now);
@@ -55,11 +65,11 @@ impl ForOperators {
         let names = certificate_names(&certificate).map_err(|_| denied())?;
         let operates = names.iter().any(|name| operators.contains(name));
         let reads = readers.as_ref().is_none_or(|readers| names.iter().any(|name| readers.contains(name)));
-        if !operates && (may_stop || !reads) {
+        if !operates && (may_change || !reads) {
             return Err(denied());
         }
         std::thread::sleep(PENALTY);
-        Ok(())
+        Ok(names.into_iter().next().unwrap_or_default())
     }
 }
 
@@ -74,6 +84,26 @@ impl wire::Control for ForOperators {
         Ok(self.requests.requests())
     }
 
+    fn events(&self) -> Result<wire::EventStates, SystemException> {
+        self.check(false)?;
+        Ok(self.events.states())
+    }
+
+    fn subscribe(&self, patterns: &[String]) -> Result<u64, SubscribeError> {
+        let owner = self.check(false)?;
+        Ok(self.events.subscribe(owner, patterns)?)
+    }
+
+    fn take(&self, subscription: u64) -> Result<wire::EventBatch, TakeError> {
+        let owner = self.check(false)?;
+        Ok(self.events.take(&owner, subscription)?)
+    }
+
+    fn publish(&self, name: &str, payload: &[u8]) -> Result<(), PublishError> {
+        self.check(true)?;
+        Ok(self.events.publish(name, payload)?)
+    }
+
     fn stop(&self) -> Result<(), SystemException> {
         self.check(true)?;
         self.interrupt.request();
@@ -85,7 +115,7 @@ impl wire::Control for ForOperators {
 pub(crate) fn serve(socket: &Path, operators: ForOperators) -> Result<Orb, NodeError> {
     make_folder(socket)?;
     let lane = LaneOptions { name: "control".to_owned(), threads: 4, brief: true, ..LaneOptions::default() };
-    let limits = ServerLimits { connections: 32, message: 64 << 10, ..ServerLimits::default() };
+    let limits = ServerLimits { connections: 32, message: MESSAGE, ..ServerLimits::default() };
     let builder = Orb::builder().server_limits(limits).lane(lane);
     let builder = builder.listen(&format!("unix:{}", socket.display())).map_err(NodeError::Endpoint)?;
     let orb = build(builder)?;
@@ -139,6 +169,7 @@ pub(crate) fn close_to_others(socket: &Path) -> Result<(), NodeError> {
 pub struct WholeSystem {
     begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>>,
     requests: WatchedObjects,
+    events: WatchedEvents,
     orb: Orb,
 }
 
@@ -153,14 +184,25 @@ impl WholeSystem {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
         let seen = begun.clone();
         let standing = move || whole(&system, seen.get());
-        let (standing, requests) = (Box::new(standing), WatchedObjects::default());
-        let operators = ForOperators { standing, requests: requests.clone(), interrupt, access: OperatorAccess::User };
-        Ok(WholeSystem { begun, requests, orb: serve(socket, operators)? })
+        let (standing, requests, events) = (Box::new(standing), WatchedObjects::default(), WatchedEvents::default());
+        let operators = ForOperators {
+            standing,
+            requests: requests.clone(),
+            events: events.clone(),
+            interrupt,
+            access: OperatorAccess::User,
+        };
+        Ok(WholeSystem { begun, requests, events, orb: serve(socket, operators)? })
     }
 
     /// Shows requests to these objects to operators. Only the first call counts.
     pub fn show(&self, objects: &ServingObjects) {
         self.requests.set(objects);
+    }
+
+    /// Lets operators watch the events of this channel and publish. Only the first call counts.
+    pub fn show_events(&self, channel: &EventChannel) {
+        self.events.set(channel);
     }
 
     /// The run has begun, with instant 0 of `clock`. Only the first call counts.

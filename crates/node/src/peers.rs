@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hyoshi_events::EventChannel;
 use hyoshi_model::{Endpoint, HostId, Span, System};
 use hyoshi_orb::{
     AdapterError, LaneOptions, ListenError, Orb, OrbError, ServerLimits, ThreadPolicy, TlsClient, TlsServer,
@@ -25,6 +26,7 @@ use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_other
 use crate::peer::{OtherHost, PeerLink};
 use crate::served::{ALIVE, ForPeers, node_standing, standing};
 use crate::shared::{NodeState, PeerEvent, random, since_origin, taking_part};
+use crate::watched_events::WatchedEvents;
 
 /// From the proposal of instant 0 to instant 0: all nodes receive the proposal in that time.
 const LEAD: Span = Span::from_millis(300);
@@ -161,6 +163,7 @@ impl NodeError {
 pub struct NodePeers {
     shared: Arc<NodeState>,
     requests: WatchedObjects,
+    events: WatchedEvents,
     wait: Span,
     threads: Vec<SpawnedThread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
@@ -216,6 +219,7 @@ impl NodePeers {
         let mut peers = NodePeers {
             shared,
             requests: WatchedObjects::default(),
+            events: WatchedEvents::default(),
             wait,
             threads: Vec::new(),
             senders: Vec::new(),
@@ -326,13 +330,18 @@ impl NodePeers {
     fn operators(&self, access: OperatorAccess) -> ForOperators {
         let shared = self.shared.clone();
         let standing = Box::new(move || node_standing(&shared));
-        let (requests, interrupt) = (self.requests.clone(), self.shared.interrupt.clone());
-        ForOperators { standing, requests, interrupt, access }
+        let (requests, events) = (self.requests.clone(), self.events.clone());
+        ForOperators { standing, requests, events, interrupt: self.shared.interrupt.clone(), access }
     }
 
     /// Shows requests to these objects to operators. Only the first call counts.
     pub fn show(&self, objects: &ServingObjects) {
         self.requests.set(objects);
+    }
+
+    /// Lets operators watch the events of this channel and publish. Only the first call counts.
+    pub fn show_events(&self, channel: &EventChannel) {
+        self.events.set(channel);
     }
 
     /// Waits for the other hosts, and agrees on instant 0 with those present. Calls `report` for each event meanwhile.

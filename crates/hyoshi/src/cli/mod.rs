@@ -18,6 +18,8 @@ mod compare;
 mod costs;
 mod counterexample;
 mod doctor;
+#[cfg(feature = "orb")]
+mod events;
 #[cfg(feature = "broker")]
 mod exec;
 mod export;
@@ -130,6 +132,9 @@ enum Verb {
     /// List, show or stop the nodes of running systems
     #[cfg(feature = "orb")]
     Node(node::Arguments),
+    /// List, watch or publish events of a running system
+    #[cfg(feature = "orb")]
+    Events(events::Arguments),
     /// Watch the requests at the objects of a running system
     #[cfg(feature = "orb")]
     Orb(orb::Arguments),
@@ -168,7 +173,7 @@ enum Verb {
 /// The verbs in groups, as `--help` lists them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Describe and prove", &["new", "check", "strategies", "schema"]),
-    ("Simulate and run", &["sim", "run", "node", "calibrate", "doctor"]),
+    ("Simulate and run", &["sim", "run", "node", "events", "calibrate", "doctor"]),
     ("Explain", &["why", "trace"]),
     ("Programs", &["broker", "exec", "attach", "top", "hourglass"]),
     ("Objects", &["idl", "call", "ior", "naming", "orb"]),
@@ -403,6 +408,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Naming(arguments) => (arguments.name(), naming::naming(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Node(arguments) => (arguments.name(), node::node(&arguments, format)),
+        #[cfg(feature = "orb")]
+        Verb::Events(arguments) => (arguments.name(), events::events(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Orb(arguments) => (orb::NAME, orb::orb(&arguments, format)),
         #[cfg(feature = "broker")]

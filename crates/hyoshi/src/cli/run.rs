@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as WallClock};
 
 use clap::Args;
+use hyoshi_events::EventChannel;
 use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
 use hyoshi_os::KernelRequest;
 use hyoshi_os::process::unique;
@@ -160,12 +161,10 @@ pub(super) fn run(
     let node = node.share_cpu(arguments.share_cpu);
     // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
+    let mut bodies = bodies.complete(&ready.system).map_err(CliError::new)?;
+    let users = bodies.take_channel_users();
     #[cfg(feature = "orb")]
-    let (node, bodies, objects) = {
-        let mut bodies = bodies.complete(&ready.system).map_err(CliError::new)?;
-        let (node, objects) = RunObjects::install(bodies.take_objects(), &ready.system, host, node)?;
-        (node, bodies, objects)
-    };
+    let (node, objects) = RunObjects::install(bodies.take_objects(), &ready.system, host, node)?;
     let mut node = bodies.install(&ready.system, node).map_err(CliError::new)?;
     let not_started = |error: StartError| CliError::new(&error).help(error.remedy());
     #[cfg(feature = "broker")]
@@ -177,6 +176,7 @@ pub(super) fn run(
     let mut lanes = LanePromises::send(&ready.system, &cpus, socket);
     let programs = RunningPrograms::start(&ready.system, host, socket)?;
     let mut prepared = node.prepare().map_err(not_started)?;
+    let channel = EventChannel::start(&mut prepared).map_err(CliError::new)?;
     let control = match host {
         Some(_) => RunControl::default(),
         None => arguments.hosts.control(&ready.system, interrupt.clone())?,
@@ -185,6 +185,11 @@ pub(super) fn run(
         host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
     #[cfg(feature = "orb")]
     let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;
+    match &joined {
+        Some(joined) => joined.show_events(&channel),
+        None => control.show_events(&channel),
+    }
+    users.into_iter().for_each(|user| user(channel.clone()));
     let run = match &joined {
         Some(joined) => joined.run(),
         None => {

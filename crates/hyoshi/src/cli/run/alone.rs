@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use hyoshi_events::EventChannel;
 use hyoshi_model::{HostId, ProcessorId, System};
 use hyoshi_os::{Interrupt, MonotonicClock};
 use hyoshi_report::ReportNote;
@@ -19,6 +20,8 @@ pub(in crate::cli) struct HostArguments {}
 pub(super) struct RunControl {}
 
 impl RunControl {
+    pub fn show_events(&self, _: &EventChannel) {}
+
     pub fn begin(&self, _: MonotonicClock, _: [u8; 16]) {}
 
     pub fn end(self) -> Option<ReportNote> {
@@ -52,6 +55,10 @@ impl HostArguments {
 }
 
 impl JoinedHost {
+    pub fn show_events(&self, _: &EventChannel) {
+        match *self {}
+    }
+
     pub fn run(&self) -> [u8; 16] {
         match *self {}
     }

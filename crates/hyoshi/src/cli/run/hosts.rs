@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use hyoshi_events::EventChannel;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
 use hyoshi_node::{
@@ -208,6 +209,13 @@ impl RunControl {
         }
     }
 
+    /// Lets operators watch events and publish.
+    pub fn show_events(&self, channel: &EventChannel) {
+        if let Some(object) = &self.object {
+            object.show_events(channel);
+        }
+    }
+
     /// The run has begun.
     pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
         if let Some(object) = &self.object {
@@ -248,6 +256,11 @@ impl JoinedHost {
     /// The clock with their instant 0.
     pub fn clock(&self) -> MonotonicClock {
         self.agreed.clock
+    }
+
+    /// Lets operators watch events and publish.
+    pub fn show_events(&self, channel: &EventChannel) {
+        self.peers.show_events(channel);
     }
 
     /// Its connection to the other hosts.

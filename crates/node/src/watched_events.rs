@@ -1,0 +1,140 @@
+//! Events of a node for operators: the channel's state, subscriptions, publications.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use hyoshi_events::{Event, EventChannel, EventStanding, Subscriber, Subscription};
+use hyoshi_model::{Span, WhenFull};
+
+use crate::idl::hyoshi_node as wire;
+use crate::idl::hyoshi_node::EventRefused;
+use crate::shared::random;
+
+/// The most subscriptions of all operators, and of one user or certificate.
+const SUBSCRIPTIONS: usize = 64;
+const OF_ONE: usize = 8;
+/// The most patterns of a subscription.
+const PATTERNS: usize = 64;
+/// The most events that wait for one subscription, and the most in an answer.
+const WAITING: usize = 4_096;
+const BATCH: usize = 256;
+/// Further events wait once an answer has this many bytes of payloads.
+const BATCH_BYTES: usize = 128 << 10;
+/// A subscription without calls ends after this.
+const IDLE: Span = Span::from_secs(10);
+
+/// The channel, if the run has one, and the subscriptions to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatchedEvents(Arc<WatchedState>);
+
+#[derive(Debug, Default)]
+struct WatchedState {
+    channel: OnceLock<EventChannel>,
+    subscriptions: Mutex<Vec<OperatorSubscription>>,
+}
+
+#[derive(Debug)]
+struct OperatorSubscription {
+    id: u64,
+    /// The certificate's name; empty for the user of the run.
+    owner: String,
+    subscriber: Arc<Subscriber>,
+}
+
+fn refused(why: impl ToString, remedy: impl Into<String>) -> EventRefused {
+    EventRefused { why: why.to_string().chars().take(512).collect(), remedy: remedy.into() }
+}
+
+impl WatchedEvents {
+    /// Only the first call counts.
+    pub fn set(&self, channel: &EventChannel) {
+        let _ = self.0.channel.set(channel.clone());
+    }
+
+    fn channel(&self) -> Result<&EventChannel, EventRefused> {
+        self.0.channel.get().ok_or_else(|| refused("the run has not begun", "wait for it"))
+    }
+
+    pub fn states(&self) -> wire::EventStates {
+        self.0.channel.get().map_or_else(Vec::new, EventChannel::standing).into_iter().map(Into::into).collect()
+    }
+
+    pub fn subscribe(&self, owner: String, patterns: &[String]) -> Result<u64, EventRefused> {
+        if patterns.len() > PATTERNS {
+            return Err(refused(format_args!("{} patterns", patterns.len()), format!("name at most {PATTERNS}")));
+        }
+        let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+        let properties = Subscription {
+            limit: WAITING,
+            when_full: WhenFull::DropOldest,
+            idle: Some(IDLE),
+            ..Subscription::default()
+        };
+        let subscriber = self.channel()?.subscribe(&patterns, properties);
+        let subscriber = Arc::new(subscriber.map_err(|error| refused(&error, error.remedy()))?);
+        let id = u64::from_ne_bytes(random());
+        let mut subscriptions = self.0.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        subscriptions.retain(|one| one.subscriber.is_connected());
+        let own = subscriptions.iter().filter(|one| one.owner == owner).count();
+        if own >= OF_ONE || subscriptions.len() >= SUBSCRIPTIONS {
+            let why = format_args!("{} operators watch events, {own} of them with your name", subscriptions.len());
+            return Err(refused(why, format!("end one: the limits are {SUBSCRIPTIONS} and {OF_ONE}")));
+        }
+        subscriptions.push(OperatorSubscription { id, owner, subscriber });
+        Ok(id)
+    }
+
+    pub fn take(&self, owner: &str, id: u64) -> Result<wire::EventBatch, EventRefused> {
+        let subscriptions = self.0.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = subscriptions.iter().find(|one| one.id == id && one.owner == owner);
+        let subscriber = own.map(|one| one.subscriber.clone()).filter(|one| one.is_connected());
+        drop(subscriptions);
+        let subscriber = subscriber.ok_or_else(|| refused("the subscription has ended", "subscribe again"))?;
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while events.len() < BATCH && bytes < BATCH_BYTES {
+            let Some(event) = subscriber.receive(Span::ZERO) else { break };
+            bytes += event.payload.len();
+            events.push(event.into());
+        }
+        Ok(wire::EventBatch { events, lost: subscriber.counts().lost })
+    }
+
+    pub fn publish(&self, name: &str, payload: &[u8]) -> Result<(), EventRefused> {
+        self.channel()?.publish(name, payload).map_err(|error| refused(&error, error.remedy()))
+    }
+}
+
+impl From<EventStanding> for wire::EventState {
+    fn from(standing: EventStanding) -> Self {
+        let EventStanding { name, suppliers, consumers, payload, open, pushed, late, lost, last } = standing;
+        let (since, lateness) = last.unwrap_or_default();
+        wire::EventState {
+            name: name.to_string(),
+            suppliers: suppliers.iter().map(|name| name.to_string()).collect(),
+            consumers: consumers as u32,
+            payload,
+            open,
+            pushed,
+            late,
+            lost,
+            was_pushed: last.is_some(),
+            since: since.as_nanos(),
+            lateness,
+        }
+    }
+}
+
+impl From<Event> for wire::PushedEvent {
+    fn from(event: Event) -> Self {
+        wire::PushedEvent {
+            name: event.name.to_string(),
+            supplier: event.supplier.to_string(),
+            number: event.number,
+            pushed: event.pushed.as_nanos(),
+            age: event.age().as_nanos(),
+            lateness: event.lateness(),
+            importance: event.importance,
+            critical: event.critical,
+            payload: event.payload.to_vec(),
+        }
+    }
+}
