@@ -52,7 +52,7 @@ pub use hyoshi_model::{
 #[cfg(feature = "orb")]
 pub use hyoshi_naming as naming;
 #[cfg(feature = "orb")]
-pub use hyoshi_node::object;
+pub use hyoshi_node::{IdlPayload, object};
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
 pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, RunningNode, SharedError, SharedValue};

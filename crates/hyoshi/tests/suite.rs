@@ -20,6 +20,7 @@ mod check;
 mod claims;
 mod costs;
 mod counterexamples;
+mod events;
 mod from;
 mod hostile_users;
 mod hourglass;

@@ -224,6 +224,7 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Optio
         cpu: Some(cpus()[host as usize]),
         tls: None,
         control: None,
+        events: None,
         interrupt: Interrupt::manual(Arc::new(Wake::new())),
     };
     let peers = NodePeers::start(settings, &mut node).expect("free ports");

@@ -169,40 +169,39 @@ pub(crate) fn close_to_others(socket: &Path) -> Result<(), NodeError> {
 pub struct WholeSystem {
     begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>>,
     requests: WatchedObjects,
-    events: WatchedEvents,
     orb: Orb,
 }
 
 impl WholeSystem {
-    /// Serves it at `socket`. Operators see a run that gathers hosts until [`begin`](Self::begin). Their `stop`
+    /// Serves it at `socket`, with the events of a channel. Operators see a run that gathers hosts until [`begin`](Self::begin). Their `stop`
     /// requests `interrupt`.
     ///
     /// # Errors
     ///
     /// If it cannot listen there.
-    pub fn serve(system: Arc<System>, socket: &Path, interrupt: Interrupt) -> Result<WholeSystem, NodeError> {
+    pub fn serve(
+        system: Arc<System>,
+        socket: &Path,
+        events: Option<EventChannel>,
+        interrupt: Interrupt,
+    ) -> Result<WholeSystem, NodeError> {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
         let seen = begun.clone();
         let standing = move || whole(&system, seen.get());
-        let (standing, requests, events) = (Box::new(standing), WatchedObjects::default(), WatchedEvents::default());
+        let (standing, requests) = (Box::new(standing), WatchedObjects::default());
         let operators = ForOperators {
             standing,
             requests: requests.clone(),
-            events: events.clone(),
+            events: WatchedEvents::new(events),
             interrupt,
             access: OperatorAccess::User,
         };
-        Ok(WholeSystem { begun, requests, events, orb: serve(socket, operators)? })
+        Ok(WholeSystem { begun, requests, orb: serve(socket, operators)? })
     }
 
     /// Shows requests to these objects to operators. Only the first call counts.
     pub fn show(&self, objects: &ServingObjects) {
         self.requests.set(objects);
-    }
-
-    /// Lets operators watch the events of this channel and publish. Only the first call counts.
-    pub fn show_events(&self, channel: &EventChannel) {
-        self.events.set(channel);
     }
 
     /// The run has begun, with instant 0 of `clock`. Only the first call counts.

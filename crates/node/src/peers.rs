@@ -52,6 +52,8 @@ pub struct NodeSettings {
     pub tls: Option<Tls>,
     /// The path of its control socket.
     pub control: Option<PathBuf>,
+    /// The channel whose events operators watch and publish.
+    pub events: Option<EventChannel>,
     /// Requested when the operator stops the node.
     pub interrupt: Interrupt,
 }
@@ -205,7 +207,7 @@ impl NodePeers {
     ///
     /// If it cannot listen there, or the system refuses threads.
     pub fn start(settings: NodeSettings, node: &mut Prepared) -> Result<NodePeers, NodeError> {
-        let NodeSettings { system, text, host, wait, cpu, tls, control, interrupt } = settings;
+        let NodeSettings { system, text, host, wait, cpu, tls, control, events, interrupt } = settings;
         let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
@@ -219,7 +221,7 @@ impl NodePeers {
         let mut peers = NodePeers {
             shared,
             requests: WatchedObjects::default(),
-            events: WatchedEvents::default(),
+            events: WatchedEvents::new(events),
             wait,
             threads: Vec::new(),
             senders: Vec::new(),
@@ -337,11 +339,6 @@ impl NodePeers {
     /// Shows requests to these objects to operators. Only the first call counts.
     pub fn show(&self, objects: &ServingObjects) {
         self.requests.set(objects);
-    }
-
-    /// Lets operators watch the events of this channel and publish. Only the first call counts.
-    pub fn show_events(&self, channel: &EventChannel) {
-        self.events.set(channel);
     }
 
     /// Waits for the other hosts, and agrees on instant 0 with those present. Calls `report` for each event meanwhile.

@@ -1,6 +1,6 @@
 //! Events of a node for operators: the channel's state, subscriptions, publications.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_events::{Event, EventChannel, EventStanding, Subscriber, Subscription};
 use hyoshi_model::{Span, WhenFull};
@@ -23,12 +23,12 @@ const BATCH_BYTES: usize = 128 << 10;
 const IDLE: Span = Span::from_secs(10);
 
 /// The channel, if the run has one, and the subscriptions to it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct WatchedEvents(Arc<WatchedState>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct WatchedState {
-    channel: OnceLock<EventChannel>,
+    channel: Option<EventChannel>,
     subscriptions: Mutex<Vec<OperatorSubscription>>,
 }
 
@@ -45,17 +45,16 @@ fn refused(why: impl ToString, remedy: impl Into<String>) -> EventRefused {
 }
 
 impl WatchedEvents {
-    /// Only the first call counts.
-    pub fn set(&self, channel: &EventChannel) {
-        let _ = self.0.channel.set(channel.clone());
+    pub fn new(channel: Option<EventChannel>) -> Self {
+        WatchedEvents(Arc::new(WatchedState { channel, subscriptions: Mutex::default() }))
     }
 
     fn channel(&self) -> Result<&EventChannel, EventRefused> {
-        self.0.channel.get().ok_or_else(|| refused("the run has not begun", "wait for it"))
+        self.0.channel.as_ref().ok_or_else(|| refused("the program has no event channel", "start it with `hyoshi run`"))
     }
 
     pub fn states(&self) -> wire::EventStates {
-        self.0.channel.get().map_or_else(Vec::new, EventChannel::standing).into_iter().map(Into::into).collect()
+        self.0.channel.as_ref().map_or_else(Vec::new, EventChannel::standing).into_iter().map(Into::into).collect()
     }
 
     pub fn subscribe(&self, owner: String, patterns: &[String]) -> Result<u64, EventRefused> {

@@ -195,9 +195,9 @@ fn an_operator_sees_and_stops_a_run_of_all_hosts() {
     let [text, _] = both_ways("60s");
     let (system, folder) = (system(&text), folder());
     let (socket, interrupt) = (folder.join("uav.sock"), Interrupt::manual(Arc::new(Wake::new())));
-    let all = WholeSystem::serve(system.clone(), &socket, interrupt.clone()).unwrap();
+    let all = WholeSystem::serve(system.clone(), &socket, None, interrupt.clone()).unwrap();
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    let again = WholeSystem::serve(system, &socket, interrupt.clone());
+    let again = WholeSystem::serve(system, &socket, None, interrupt.clone());
     assert!(matches!(again, Err(NodeError::Orb(OrbError::Listen { .. }))), "the second run of a system needs another");
     let operator = hyoshi_node::NodeClient::new(Orb::builder(), &format!("unix:{}", socket.display())).unwrap();
     let standing = operator.standing().unwrap();

@@ -179,16 +179,12 @@ pub(super) fn run(
     let channel = EventChannel::start(&mut prepared).map_err(CliError::new)?;
     let control = match host {
         Some(_) => RunControl::default(),
-        None => arguments.hosts.control(&ready.system, interrupt.clone())?,
+        None => arguments.hosts.control(&ready.system, &channel, interrupt.clone())?,
     };
-    let joined =
-        host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
+    let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, interrupt);
+    let joined = host.map(join).transpose()?;
     #[cfg(feature = "orb")]
     let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;
-    match &joined {
-        Some(joined) => joined.show_events(&channel),
-        None => control.show_events(&channel),
-    }
     users.into_iter().for_each(|user| user(channel.clone()));
     let run = match &joined {
         Some(joined) => joined.run(),

@@ -91,6 +91,7 @@ pub fn settings(system: &Arc<System>, host: HostId, wait: Span) -> NodeSettings 
         cpu: None,
         tls: None,
         control: None,
+        events: None,
         interrupt,
     }
 }

@@ -20,8 +20,6 @@ pub(in crate::cli) struct HostArguments {}
 pub(super) struct RunControl {}
 
 impl RunControl {
-    pub fn show_events(&self, _: &EventChannel) {}
-
     pub fn begin(&self, _: MonotonicClock, _: [u8; 16]) {}
 
     pub fn end(self) -> Option<ReportNote> {
@@ -37,7 +35,7 @@ impl HostArguments {
         Ok(None)
     }
 
-    pub fn control(&self, _: &Arc<System>, _: Interrupt) -> Result<RunControl, CliError> {
+    pub fn control(&self, _: &Arc<System>, _: &EventChannel, _: Interrupt) -> Result<RunControl, CliError> {
         Ok(RunControl {})
     }
 
@@ -47,6 +45,7 @@ impl HostArguments {
         _: HostId,
         _: &[(ProcessorId, u32)],
         _: &mut Prepared,
+        _: &EventChannel,
         _: Interrupt,
     ) -> Result<JoinedHost, CliError> {
         Err(CliError::new("this program runs all hosts in one process")
@@ -55,10 +54,6 @@ impl HostArguments {
 }
 
 impl JoinedHost {
-    pub fn show_events(&self, _: &EventChannel) {
-        match *self {}
-    }
-
     pub fn run(&self) -> [u8; 16] {
         match *self {}
     }

@@ -87,8 +87,14 @@ impl HostArguments {
 
     /// Serves the control object of a run of all hosts. It is not worth the run: only a socket that the caller named
     /// must work.
-    pub fn control(&self, system: &Arc<System>, interrupt: Interrupt) -> Result<RunControl, CliError> {
-        let serve = |socket: &Path| WholeSystem::serve(system.clone(), socket, interrupt.clone());
+    pub fn control(
+        &self,
+        system: &Arc<System>,
+        events: &EventChannel,
+        interrupt: Interrupt,
+    ) -> Result<RunControl, CliError> {
+        let events = Some(events.clone());
+        let serve = |socket: &Path| WholeSystem::serve(system.clone(), socket, events.clone(), interrupt.clone());
         if let Some(socket) = &self.control {
             let object = serve(socket).map_err(|error| match error {
                 NodeError::Orb(_) | NodeError::Endpoint(_) => {
@@ -125,6 +131,7 @@ impl HostArguments {
         host: HostId,
         cpus: &[(ProcessorId, u32)],
         node: &mut Prepared,
+        events: &EventChannel,
         interrupt: Interrupt,
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
@@ -162,6 +169,7 @@ impl HostArguments {
             cpu: cpus.first().map(|(_, cpu)| *cpu),
             tls,
             control,
+            events: Some(events.clone()),
             interrupt,
         };
         let peers = NodePeers::start(settings, node).map_err(failed)?;
@@ -209,13 +217,6 @@ impl RunControl {
         }
     }
 
-    /// Lets operators watch events and publish.
-    pub fn show_events(&self, channel: &EventChannel) {
-        if let Some(object) = &self.object {
-            object.show_events(channel);
-        }
-    }
-
     /// The run has begun.
     pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
         if let Some(object) = &self.object {
@@ -256,11 +257,6 @@ impl JoinedHost {
     /// The clock with their instant 0.
     pub fn clock(&self) -> MonotonicClock {
         self.agreed.clock
-    }
-
-    /// Lets operators watch events and publish.
-    pub fn show_events(&self, channel: &EventChannel) {
-        self.peers.show_events(channel);
     }
 
     /// Its connection to the other hosts.
