@@ -146,6 +146,16 @@ fn certificates_decide_who_may_see_how_a_node_stands_and_who_may_stop_it() {
         }
         for other in [&bob, &eve] {
             assert_eq!(other.stop().unwrap_err(), denied);
+            assert!(matches!(other.publish("alarm", b""), Err(wire::PublishError::System(error)) if error == denied));
+        }
+        // An operator may publish: the test's node has no channel.
+        assert!(matches!(ann.publish("alarm", b""), Err(wire::PublishError::EventRefused(_))));
+        match (eve.events(), eve.subscribe(&["**".to_owned()])) {
+            (Err(one), Err(wire::SubscribeError::System(other))) if exclusive => {
+                assert_eq!([one, other], [denied.clone(), denied.clone()])
+            }
+            (Ok(events), Err(wire::SubscribeError::EventRefused(_))) if !exclusive => assert!(events.is_empty()),
+            other => panic!("{other:?}"),
         }
         assert!(!drone.interrupt.requested());
         ann.stop().unwrap();
