@@ -6,6 +6,10 @@
 //! process, from the delivery of an arrived completion to the start of its job on an idle lane. The goal: the chain
 //! needs at most 1.2 times the sum of the other two. They are measured alternately, several rounds of each.
 //!
+//! *Hop*: the CPU time of the second process for each job of the middle of a chain that returns to the first one:
+//! receive, release guard, lane, send. It includes the rest of the node: clocks, its control, reading of its events. The
+//! goal: at most 60 us (DT/EC, section 4: 544 us).
+//!
 //! Both processes are on one machine, so CLOCK_MONOTONIC is common to them.
 
 use std::fmt::Write as _;
@@ -54,6 +58,8 @@ fn main() {
     print("chain: completion to start of the next operation", &chain);
     print("bare oneway: call to entry of the servant", &oneway);
     print("idle lane: delivery to start", &wake);
+    let hops: Vec<u64> = (0..rounds).flat_map(|_| measure_hop(4 * samples)).collect();
+    print("hop: CPU time of the middle node for each job", &hops);
     let at = |part| percentile(&ratios, part) / 100.0;
     println!(
         "chain / (oneway + idle lane), p50 of each round: median {:.2}, from {:.2} to {:.2} (goal: at most 1.2)",
@@ -61,6 +67,29 @@ fn main() {
         at(0),
         at(100)
     );
+}
+
+/// The CPU time of this process: fields 14 and 15 of proc_pid_stat(5), in ticks of 10 ms.
+fn process_cpu() -> Span {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
+    let fields = stat.rsplit_once(") ").expect("a name in parentheses").1.split(' ').skip(11).take(2);
+    let ticks: u64 = fields.map(|field| field.parse::<u64>().expect("a number")).sum();
+    Span::from_millis(10) * ticks
+}
+
+/// The CPU time of the middle node for each job.
+fn measure_hop(samples: u64) -> Vec<u64> {
+    let ports = ports();
+    let second = Second::start("hop", ports, samples);
+    run_host(&hop_system(ports, samples), 0, |_| None);
+    second.end().into_iter().map(|(jobs, nanos)| nanos / jobs.max(1)).collect()
+}
+
+/// The chain with a third operation, on the first host, and with a guard on the second.
+fn hop_system(ports: [u16; 2], samples: u64) -> Arc<System> {
+    let text = chain_text(ports, samples).replace("guard = \"off\"", "");
+    let text = format!("{text}[operation.last]\non = \"here\"\nafter = {{ all = [\"next\"] }}\nwcet = \"0.1ms\"\n");
+    Arc::new(read(&text, "chain.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
 }
 
 fn percentile(figures: &[u64], part: usize) -> f64 {
@@ -85,9 +114,14 @@ fn ports() -> [u16; 2] {
     listeners.map(|listener| listener.local_addr().expect("its own address").port())
 }
 
-fn system([one, other]: [u16; 2], samples: u64) -> Arc<System> {
+fn system(ports: [u16; 2], samples: u64) -> Arc<System> {
+    let text = chain_text(ports, samples);
+    Arc::new(read(&text, "chain.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
+}
+
+fn chain_text([one, other]: [u16; 2], samples: u64) -> String {
     let ([first, second], duration) = (cpus(), EVERY * samples + Span::from_millis(100));
-    let text = format!(
+    format!(
         r#"
         name = "chain"
         duration = "{duration}"
@@ -111,8 +145,7 @@ fn system([one, other]: [u16; 2], samples: u64) -> Arc<System> {
         wcet = "0.1ms"
         guard = "off"
         "#
-    );
-    Arc::new(read(&text, "chain.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
+    )
 }
 
 const FIRST: OperationId = OperationId(0);
@@ -121,7 +154,8 @@ const NEXT: OperationId = OperationId(1);
 fn prepare(system: &Arc<System>, host: u32) -> Prepared {
     let plan = Arc::new(Plan::new(system, &Strategies::built_in()).expect("built-in strategies"));
     let node = Node::for_host(system.clone(), plan, HostId(host));
-    node.body("first", |_| ()).body("next", |_| ()).prepare().expect("a node")
+    let bodies = system.operations.iter().map(|operation| operation.name.clone());
+    bodies.fold(node, |node, name| node.body(name, |_| ())).prepare().expect("a node")
 }
 
 /// The second process, and its output.
@@ -173,6 +207,13 @@ fn second(role: &str) {
     match words[0] {
         "oneway" => serve_oneways(ports[1]),
         "wake" => wake_lane(&system(ports, samples), samples),
+        "hop" => {
+            let jobs = run_host(&hop_system(ports, samples), 1, |event| match event {
+                TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == NEXT => Some(end.job.number),
+                _ => None,
+            });
+            Times { at: vec![(jobs.at.len() as u64, jobs.cpu.as_nanos())], ..jobs }.print();
+        }
         _ => run_host(&system(ports, samples), 1, |event| match event {
             TraceEvent::Decision(DispatchDecision::Run { job, .. }) if job.operation == NEXT => Some(job.number),
             _ => None,
@@ -181,13 +222,16 @@ fn second(role: &str) {
     }
 }
 
-/// Numbers, and their times on CLOCK_MONOTONIC.
-struct Times(Vec<(u64, u64)>);
+/// Numbers, and their times on CLOCK_MONOTONIC; the CPU time that the process used meanwhile.
+struct Times {
+    at: Vec<(u64, u64)>,
+    cpu: Span,
+}
 
 impl Times {
     fn print(&self) {
         let mut text = String::new();
-        for (number, at) in &self.0 {
+        for (number, at) in &self.at {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{number} {at}");
         }
@@ -210,7 +254,7 @@ fn measure_chain(samples: u64) -> Vec<u64> {
         TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == FIRST => Some(end.job.number),
         _ => None,
     });
-    between(&first.0, &second.end())
+    between(&first.at, &second.end())
 }
 
 /// Runs the node of one host to its end. Returns the times of the events that `pick` selects.
@@ -229,11 +273,11 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Optio
     };
     let peers = NodePeers::start(settings, &mut node).expect("free ports");
     let Agreed { clock, .. } = peers.agree(|_| ()).expect("the other node");
-    let mut times = Vec::new();
+    let (mut times, before) = (Vec::new(), process_cpu());
     node.begin(clock).wait(&mut |_, at, event| {
         times.extend(pick(&event).map(|number| (number, clock.origin() as u64 + at.as_nanos())));
     });
-    Times(times)
+    Times { at: times, cpu: process_cpu().saturating_sub(before) }
 }
 
 // Bare oneways.
@@ -286,8 +330,8 @@ fn serve_oneways(port: u16) {
     println!("ready");
     // Until the first process has sent everything.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    let times = Times(sink.0.lock().expect("no thread panics").clone());
-    times.print();
+    let at = sink.0.lock().expect("no thread panics").clone();
+    Times { at, cpu: Span::ZERO }.print();
 }
 
 fn measure_oneways(samples: u64) -> Vec<u64> {
@@ -357,7 +401,8 @@ fn wake_lane(system: &Arc<System>, samples: u64) {
     });
     let delivered: Vec<_> = deliverer.expect("a thread").join().expect("no panic").into_iter().flatten().collect();
     let took = between(&delivered, &started);
-    Times(took.into_iter().enumerate().map(|(number, nanos)| (number as u64, nanos)).collect()).print();
+    let at = took.into_iter().enumerate().map(|(number, nanos)| (number as u64, nanos)).collect();
+    Times { at, cpu: Span::ZERO }.print();
 }
 
 fn measure_wakes(samples: u64) -> Vec<u64> {

@@ -10,6 +10,7 @@ use hyoshi_trace::ring::ring;
 
 use crate::common::{CommonState, ThreadControl};
 use crate::crew::{Crew, LaneStep, Returned};
+use crate::events::{EventFeed, SupplierFeed, suppliers};
 use crate::link::connect;
 use crate::processor::ProcessorState;
 use crate::wakeups::PendingWakeups;
@@ -39,6 +40,12 @@ impl ManualProcessor {
         let mut cells: Vec<_> = system.operation_ids().map(|_: OperationId| None).collect();
         let links = connect(&common).0.remove(0);
         let mut crew: Crew<ThreadHandle> = Crew::new(common.clone(), plan, probe, &mut cells, links);
+        let supplies = suppliers(&system);
+        let feeding: Vec<OperationId> = system.operation_ids().filter(|id| supplies[id.index()]).collect();
+        let mut feeds: Vec<Option<SupplierFeed>> = system.operation_ids().map(|_| None).collect();
+        let ends = EventFeed::new(&feeding, common.clone()).1;
+        feeding.iter().zip(ends).for_each(|(id, end)| feeds[id.index()] = Some(end));
+        crew.feed(&mut feeds);
         let lanes = 0..crew.threads_of(plan).len() as u8;
         let control: Vec<Arc<ThreadControl>> = lanes.clone().map(|_| Arc::default()).collect();
         lanes.for_each(|lane| {
