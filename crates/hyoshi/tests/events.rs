@@ -98,15 +98,35 @@ fn events_of_a_run_are_listed_watched_and_published() {
 }
 
 #[test]
+fn the_loss_of_a_host_is_an_event_and_its_events_resume_after_its_return() {
+    let _alone = alone();
+    let place = Place::new();
+    over_sockets(&place);
+    let station = Run::start(&place, "--host station", "station.sock");
+    {
+        let mut drone = Run::start(&place, "--host drone", "drone.sock");
+        station.states(|state| pushed(&state("alarm/obstacle")) > 2);
+        drone.process.kill().unwrap();
+    }
+    let lost = station.states(|state| pushed(&state("host/drone/lost")) == 1);
+    let alarms = |states: &[Value]| pushed(states.iter().find(|state| state["event"] == "alarm/obstacle").unwrap());
+    let _drone = Run::start(&place, "--host drone", "drone.sock");
+    station.states(|state| pushed(&state("alarm/obstacle")) > alarms(&lost) + 2);
+}
+
+/// Writes the example with endpoints of its own.
+fn over_sockets(place: &Place) {
+    let endpoint = |host: &str| format!("unix/{}", place.path().join(host).display());
+    let text = std::fs::read_to_string(example("uav-chain.toml")).unwrap();
+    let text = text.replace("tcp/127.0.0.1:7447", &endpoint("drone.iiop"));
+    place.write("uav-chain.toml", text.replace("tcp/127.0.0.1:7448", &endpoint("station.iiop")));
+}
+
+#[test]
 fn each_host_shows_the_events_of_its_suppliers_and_a_watch_ends_with_the_run() {
     let _alone = alone();
     let place = Place::new();
-    let sockets = ["drone", "station"].map(|host| place.path().join(format!("{host}.iiop")).display().to_string());
-    let text = std::fs::read_to_string(example("uav-chain.toml"))
-        .unwrap()
-        .replace("tcp/127.0.0.1:7447", &format!("unix/{}", sockets[0]))
-        .replace("tcp/127.0.0.1:7448", &format!("unix/{}", sockets[1]));
-    place.write("uav-chain.toml", text);
+    over_sockets(&place);
     let drone = Run::start(&place, "--host drone", "drone.sock");
     let station = Run::start(&place, "--host station", "station.sock");
     // The chain leaves the drone and returns to it.

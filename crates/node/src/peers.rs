@@ -212,7 +212,7 @@ impl NodePeers {
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
         }
-        let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some()));
+        let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some(), events.clone()));
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
                 peer.inbox.lock().arrivals = Some(arrivals);

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hyoshi_events::EventChannel;
 use hyoshi_model::{HostId, Instant, Span, System};
 use hyoshi_orb::rt::machine_clock;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
@@ -38,6 +39,8 @@ pub(crate) struct NodeState {
     pub interrupt: Interrupt,
     /// Peers show certificates, unless they come over a Unix socket.
     pub uses_tls: bool,
+    /// Publishes the loss and the return of hosts, if the file has events for them.
+    pub channel: Option<EventChannel>,
     /// Each wakes one thread at the end.
     pub wakes: Vec<Arc<Wake>>,
     events: PiMutex<VecDeque<PeerEvent>>,
@@ -101,7 +104,14 @@ impl fmt::Display for PeerEvent {
 }
 
 impl NodeState {
-    pub fn new(system: Arc<System>, host: HostId, text: String, interrupt: Interrupt, uses_tls: bool) -> NodeState {
+    pub fn new(
+        system: Arc<System>,
+        host: HostId,
+        text: String,
+        interrupt: Interrupt,
+        uses_tls: bool,
+        channel: Option<EventChannel>,
+    ) -> NodeState {
         let clock = MonotonicClock::from_origin(0);
         let now = clock.now().as_nanos();
         let others = taking_part(&system).filter(|other| *other != host);
@@ -127,6 +137,7 @@ impl NodeState {
             over: AtomicBool::new(false),
             interrupt,
             uses_tls,
+            channel,
             wakes,
             events: PiMutex::new(VecDeque::new()),
         }
@@ -162,11 +173,29 @@ impl NodeState {
     }
 
     pub fn report(&self, event: PeerEvent) {
+        self.publish(&event);
         let mut events = self.events.lock();
         if events.len() == EVENTS {
             events.pop_front();
         }
         events.push_back(event);
+    }
+
+    /// Publishes `host/NAME/joined` or `host/NAME/lost`, with the reason as payload. Without such an event, or a supplier
+    /// here with `called = true`, nothing is published.
+    fn publish(&self, event: &PeerEvent) {
+        let Some(channel) = &self.channel else { return };
+        let (name, reason) = match event {
+            PeerEvent::Joined { host, .. } => (format!("host/{host}/joined"), ""),
+            PeerEvent::Lost { host, because } => (format!("host/{host}/lost"), because.as_str()),
+            _ => return,
+        };
+        let Some(declared) = channel.system().events.iter().find(|event| event.name == name) else { return };
+        let mut most = reason.len().min(declared.payload as usize);
+        while !reason.is_char_boundary(most) {
+            most -= 1;
+        }
+        let _ = channel.publish(&name, &reason.as_bytes()[..most]);
     }
 
     /// Events since the last call.
