@@ -6,6 +6,9 @@
 //! process, from the delivery of an arrived completion to the start of its job on an idle lane. The goal: the chain
 //! needs at most 1.2 times the sum of the other two. They are measured alternately, several rounds of each.
 //!
+//! *Overload*: the chain, and the bare oneway between ordinary threads, beside four spinners on these CPUs. The goal for
+//! the chain: p99 below 1 ms.
+//!
 //! *Hop*: the CPU time of the second process for each job of the middle of a chain that returns to the first one:
 //! receive, release guard, lane, send. It includes the rest of the node: clocks, its control, reading of its events. The
 //! goal: at most 60 us (DT/EC, section 4: 544 us).
@@ -16,6 +19,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hyoshi_model::{HostId, Instant, OperationId, Span, System, read, write};
@@ -24,14 +28,14 @@ use hyoshi_node::{Agreed, NodePeers, NodeSettings};
 use hyoshi_orb::{LaneOptions, Orb, SyncScope, SystemException, SystemKind};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, ThreadPolicy, Wake, allowed_cpus};
+use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread, ThreadPolicy, Wake, allowed_cpus};
 use hyoshi_runtime::{Node, Prepared};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, Signal, TraceEvent};
 
 /// The role, ports and number of samples of the second process.
 const ROLE: &str = "HYOSHI_CHAIN_ROLE";
-const EVERY: Span = Span::from_millis(2);
+const EVERY: Span = Span::from_millis(1);
 
 fn main() {
     if let Ok(role) = std::env::var(ROLE) {
@@ -47,7 +51,8 @@ fn main() {
     }
     let (mut chain, mut oneway, mut wake, mut ratios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let round = [measure_oneways(samples), measure_wakes(samples), measure_chain(samples)];
+        let round =
+            [measure_oneways(samples, ThreadPolicy::Fifo(RELEASE)), measure_wakes(samples), measure_chain(samples)];
         let [bare, idle, whole] = round.each_ref().map(|nanos| percentile(nanos, 50));
         ratios.push((100.0 * whole / (bare + idle)).round() as u64);
         let [bare, idle, whole] = round;
@@ -58,6 +63,14 @@ fn main() {
     print("chain: completion to start of the next operation", &chain);
     print("bare oneway: call to entry of the servant", &oneway);
     print("idle lane: delivery to start", &wake);
+    let (mut loaded, mut plain) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let _spinners = Spinners::start();
+        loaded.extend(measure_chain(samples));
+        plain.extend(measure_oneways(samples, ThreadPolicy::Other));
+    }
+    print("chain beside four spinners", &loaded);
+    print("bare oneway of ordinary threads beside them", &plain);
     let hops: Vec<u64> = (0..rounds).flat_map(|_| measure_hop(4 * samples)).collect();
     print("hop: CPU time of the middle node for each job", &hops);
     let at = |part| percentile(&ratios, part) / 100.0;
@@ -67,6 +80,35 @@ fn main() {
         at(0),
         at(100)
     );
+}
+
+/// Four ordinary threads that use the CPUs of both hosts, until this is dropped.
+struct Spinners {
+    over: Arc<AtomicBool>,
+    threads: Vec<SpawnedThread<()>>,
+}
+
+impl Spinners {
+    fn start() -> Spinners {
+        let over = Arc::new(AtomicBool::new(false));
+        let spin = |number: usize| {
+            let over = over.clone();
+            let spin = move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            };
+            Spawn::new("spinner").cpu(cpus()[number % 2]).spawn(spin).expect("a thread")
+        };
+        Spinners { threads: (0..4).map(spin).collect(), over }
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().expect("no panic"));
+    }
 }
 
 /// The CPU time of this process: fields 14 and 15 of proc_pid_stat(5), in ticks of 10 ms.
@@ -205,7 +247,8 @@ fn second(role: &str) {
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
     let (ports, samples) = ([number(1) as u16, number(2) as u16], number(3));
     match words[0] {
-        "oneway" => serve_oneways(ports[1]),
+        "oneway" => serve_oneways(ports[1], ThreadPolicy::Fifo(RELEASE)),
+        "ordinary" => serve_oneways(ports[1], ThreadPolicy::Other),
         "wake" => wake_lane(&system(ports, samples), samples),
         "hop" => {
             let jobs = run_host(&hop_system(ports, samples), 1, |event| match event {
@@ -312,14 +355,9 @@ impl wire::Peer for Sink {
     }
 }
 
-fn serve_oneways(port: u16) {
-    let lane = LaneOptions {
-        name: "node".to_owned(),
-        threads: 3,
-        policy: ThreadPolicy::Fifo(RELEASE),
-        cpu: Some(cpus()[1]),
-        ..LaneOptions::default()
-    };
+fn serve_oneways(port: u16, policy: ThreadPolicy) {
+    let lane =
+        LaneOptions { name: "node".to_owned(), threads: 3, policy, cpu: Some(cpus()[1]), ..LaneOptions::default() };
     let builder = Orb::builder().lane(lane).listen(&format!("iiop://127.0.0.1:{port}")).expect("an address");
     let orb = builder.build().expect("a free port");
     let adapter = orb.adapter("bench").persistent().build().expect("an adapter");
@@ -334,14 +372,15 @@ fn serve_oneways(port: u16) {
     Times { at, cpu: Span::ZERO }.print();
 }
 
-fn measure_oneways(samples: u64) -> Vec<u64> {
+fn measure_oneways(samples: u64, policy: ThreadPolicy) -> Vec<u64> {
     let ports = ports();
-    let mut second = Second::start("oneway", ports, samples);
+    let role = if policy == ThreadPolicy::Other { "ordinary" } else { "oneway" };
+    let mut second = Second::start(role, ports, samples);
     second.wait_until_ready();
     let orb = Orb::client().expect("an ORB");
     let stub = orb.resolve_unchecked::<dyn wire::Peer>(&format!("corbaloc:iiop:1.2@127.0.0.1:{}/sink", ports[1]));
     let stub = stub.expect("a reference");
-    let caller = Spawn::new("caller").cpu(cpus()[0]).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {
+    let caller = Spawn::new("caller").cpu(cpus()[0]).policy(policy).spawn(move || {
         let stub = stub.as_ref().oneways(SyncScope::None).as_ref().within(Span::from_millis(50));
         let send = |number| {
             let what = wire::Completion { source: 0, target: 1, position: 0, number, origin: 0, period: 1, sent: 0 };
