@@ -13,7 +13,7 @@ use hyoshi_os::{Spawn, SpawnedThread};
 use hyoshi_runtime::{EventFeed, EventInput, FeedControl, Prepared, Rejected, SuppliedEvent};
 
 use crate::queue::Subscription;
-use crate::subscriber::{Event, Subscriber, SubscriberState};
+use crate::subscriber::{ReceivedEvent, Subscriber, SubscriberState};
 
 /// The most subscriptions of a channel.
 const SUBSCRIPTIONS: usize = 256;
@@ -42,7 +42,7 @@ pub(crate) struct ChannelState {
     inputs: Mutex<Vec<EventInput>>,
     subscribers: Mutex<Vec<Arc<SubscriberState>>>,
     /// By event: the latest ones, for late subscribers.
-    kept: Mutex<Vec<VecDeque<Event>>>,
+    kept: Mutex<Vec<VecDeque<ReceivedEvent>>>,
     over: AtomicBool,
 }
 
@@ -257,7 +257,7 @@ impl EventChannel {
             }
             // Under the lock: no event is between the kept ones and the first new one.
             let kept = lock(&state.kept);
-            let mut earlier: Vec<&Event> = kept
+            let mut earlier: Vec<&ReceivedEvent> = kept
                 .iter()
                 .zip(&subscriber.selected)
                 .filter(|(_, selected)| **selected)
@@ -401,7 +401,7 @@ impl ChannelState {
         // In the order of `subscribe`.
         let (subscribers, mut kept) = (self.subscribers(), lock(&self.kept));
         for position in &supplied.events {
-            let event = Event {
+            let event = ReceivedEvent {
                 name: self.names[*position].clone(),
                 supplier: supplied.name.clone(),
                 number: pushed.number,

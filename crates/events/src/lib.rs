@@ -52,4 +52,4 @@ mod subscriber;
 
 pub use channel::{ChannelError, EventChannel, EventStanding, PublishError, SubscribeError};
 pub use queue::{QueueCounts, Subscription};
-pub use subscriber::{Event, Subscriber};
+pub use subscriber::{ReceivedEvent, Subscriber};

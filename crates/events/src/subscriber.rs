@@ -10,7 +10,7 @@ use crate::queue::{QueueCounts, SubscriberQueue, Subscription};
 
 /// An event: a job of a supplier has completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct ReceivedEvent {
     /// The name in the file.
     pub name: Arc<str>,
     /// The operation that supplied it.
@@ -33,7 +33,7 @@ pub struct Event {
     pub payload: Arc<[u8]>,
 }
 
-impl Event {
+impl ReceivedEvent {
     /// The age of its data when it was pushed.
     pub fn age(&self) -> Span {
         self.pushed.since(self.origin)
@@ -51,7 +51,7 @@ impl Event {
 pub(crate) struct SubscriberState {
     /// The events that it selects, by their positions in the file.
     pub selected: Box<[bool]>,
-    queue: Mutex<SubscriberQueue<Event>>,
+    queue: Mutex<SubscriberQueue<ReceivedEvent>>,
     arrived: Condvar,
 }
 
@@ -61,7 +61,7 @@ impl SubscriberState {
         SubscriberState { selected, queue, arrived: Condvar::new() }
     }
 
-    pub fn push(&self, event: &Event) {
+    pub fn push(&self, event: &ReceivedEvent) {
         if self.queue().push(event.pushed, event.clone()) {
             self.arrived.notify_one();
         }
@@ -81,7 +81,7 @@ impl SubscriberState {
         self.arrived.notify_all();
     }
 
-    fn queue(&self) -> MutexGuard<'_, SubscriberQueue<Event>> {
+    fn queue(&self) -> MutexGuard<'_, SubscriberQueue<ReceivedEvent>> {
         // No section panics half-way.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +97,7 @@ pub struct Subscriber {
 impl Subscriber {
     /// The next event. Waits for one at most for `most`. `None` after that, or if the channel has ended and nothing
     /// waits.
-    pub fn receive(&self, most: Span) -> Option<Event> {
+    pub fn receive(&self, most: Span) -> Option<ReceivedEvent> {
         let until = WallClock::now() + Duration::from_nanos(most.as_nanos());
         let mut queue = self.state.queue();
         loop {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use hyoshi_events::{ChannelError, Event, EventChannel, PublishError, SubscribeError, Subscriber, Subscription};
+use hyoshi_events::{
+    ChannelError, EventChannel, PublishError, ReceivedEvent, SubscribeError, Subscriber, Subscription,
+};
 use hyoshi_model::{Span, WhenFull, read};
 use hyoshi_runtime::{Node, Rejected, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
@@ -57,13 +59,13 @@ fn publish(channel: &EventChannel, name: &str, payload: &[u8]) {
     }
 }
 
-fn next(subscriber: &Subscriber) -> Event {
+fn next(subscriber: &Subscriber) -> ReceivedEvent {
     subscriber.receive(Span::from_secs(20)).expect("an event is on its way")
 }
 
 /// Receives `count` events, as names and payloads.
 fn texts(subscriber: &Subscriber, count: usize) -> Vec<(String, String)> {
-    let text = |event: Event| (event.name.to_string(), String::from_utf8_lossy(&event.payload).into_owned());
+    let text = |event: ReceivedEvent| (event.name.to_string(), String::from_utf8_lossy(&event.payload).into_owned());
     (0..count).map(|_| text(next(subscriber))).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hyoshi_events::{Event, EventChannel, EventStanding, Subscriber, Subscription};
+use hyoshi_events::{EventChannel, EventStanding, ReceivedEvent, Subscriber, Subscription};
 use hyoshi_model::{Span, WhenFull};
 
 use crate::idl::hyoshi_node as wire;
@@ -122,8 +122,8 @@ impl From<EventStanding> for wire::EventState {
     }
 }
 
-impl From<Event> for wire::PushedEvent {
-    fn from(event: Event) -> Self {
+impl From<ReceivedEvent> for wire::PushedEvent {
+    fn from(event: ReceivedEvent) -> Self {
         wire::PushedEvent {
             name: event.name.to_string(),
             supplier: event.supplier.to_string(),

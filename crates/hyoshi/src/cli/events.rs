@@ -51,40 +51,40 @@ enum Verb {
         #[arg(value_name = "EVENT")]
         event: String,
         #[command(flatten)]
-        payload: Payload,
+        payload: PayloadSource,
     },
 }
 
 /// The payload of a publication: at most one source.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
-struct Payload {
+struct PayloadSource {
     /// The payload, as UTF-8
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
     /// The payload, in hexadecimal digits
     #[arg(long, value_name = "DIGITS", value_parser = hex)]
-    hex: Option<Octets>,
+    hex: Option<HexOctets>,
     /// Read the payload from this file; - for standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
-struct Octets(Vec<u8>);
+struct HexOctets(Vec<u8>);
 
-fn hex(text: &str) -> Result<Octets, String> {
+fn hex(text: &str) -> Result<HexOctets, String> {
     let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
     if digits.len() != text.chars().count() || digits.len() % 2 == 1 {
         return Err("write two hexadecimal digits for each byte, such as 00ff".to_owned());
     }
-    Ok(Octets(digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()))
+    Ok(HexOctets(digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()))
 }
 
 /// The longest payload of an event.
 const MOST: u64 = 64 << 10;
 
-impl Payload {
+impl PayloadSource {
     fn read(&self) -> Result<Vec<u8>, CliError> {
         let read = |from: &mut dyn Read, name: &Path| {
             let mut octets = Vec::new();
@@ -93,12 +93,12 @@ impl Payload {
             Ok(octets)
         };
         let octets = match self {
-            Payload { text: Some(text), .. } => text.clone().into_bytes(),
-            Payload { hex: Some(Octets(octets)), .. } => octets.clone(),
-            Payload { file: Some(path), .. } if path.as_os_str() == "-" => {
+            PayloadSource { text: Some(text), .. } => text.clone().into_bytes(),
+            PayloadSource { hex: Some(HexOctets(octets)), .. } => octets.clone(),
+            PayloadSource { file: Some(path), .. } if path.as_os_str() == "-" => {
                 read(&mut std::io::stdin(), Path::new("standard input"))?
             }
-            Payload { file: Some(path), .. } => {
+            PayloadSource { file: Some(path), .. } => {
                 let file = std::fs::File::open(path);
                 let file = file.map_err(|error| CliError::new(format_args!("cannot open {}: {error}", path.display())));
                 read(&mut file?, path)?
@@ -226,7 +226,10 @@ fn watch(
             }
         }
         if batch.lost > lost {
-            streams::err(format_args!("{} events were lost: they came faster than printed\n", batch.lost - lost));
+            streams::err(format_args!(
+                "{} events were lost: they were pushed faster than this verb prints\n",
+                batch.lost - lost
+            ));
             lost = batch.lost;
         }
         if batch.events.is_empty() {
