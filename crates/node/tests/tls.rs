@@ -152,7 +152,7 @@ fn certificates_decide_who_may_see_how_a_node_stands_and_who_may_stop_it() {
         assert!(matches!(ann.publish("alarm", b""), Err(wire::PublishError::EventRefused(_))));
         match (eve.events(), eve.subscribe(&["**".to_owned()])) {
             (Err(one), Err(wire::SubscribeError::System(other))) if exclusive => {
-                assert_eq!([one, other], [denied.clone(), denied.clone()])
+                assert_eq!([one, other], [denied, denied])
             }
             (Ok(events), Err(wire::SubscribeError::EventRefused(_))) if !exclusive => assert!(events.is_empty()),
             other => panic!("{other:?}"),
