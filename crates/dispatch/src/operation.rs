@@ -6,7 +6,8 @@ use alloc::{
 };
 
 use hyoshi_model::{
-    Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
+    Correlation, Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span,
+    System, Trigger,
     execution_time::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
@@ -80,7 +81,7 @@ pub(crate) enum Intake {
     Timer,
     /// Each completion releases it: `any`, or `all` of one.
     Each,
-    /// All of several.
+    /// One of each of several groups.
     Join(JoinState),
 }
 
@@ -110,7 +111,11 @@ impl OperationState {
         let intake = match &operation.trigger {
             Trigger::Periodic => Intake::Timer,
             Trigger::All(all) if all.len() > 1 => {
-                Intake::Join(JoinState::new(all.len(), by_number, operation.queue.limit as usize))
+                let groups = (0..all.len() as u16).collect();
+                Intake::Join(JoinState::new(groups, by_number, None, operation.queue.limit as usize))
+            }
+            Trigger::Correlated(Correlation { groups, within, .. }) => {
+                Intake::Join(JoinState::new(groups.clone(), by_number, *within, operation.queue.limit as usize))
             }
             Trigger::All(_) | Trigger::Any(_) => Intake::Each,
         };
@@ -293,7 +298,8 @@ pub(crate) fn numbered_by(system: &System, operations: &[OperationId]) -> Vec<Op
                     Some(first) => *first,
                     None => break at,
                 },
-                Trigger::Any(_) | Trigger::All(_) | Trigger::Periodic => break at,
+                Trigger::Correlated(correlation) if system.numbered_by_root(at) => correlation.predecessors[0],
+                Trigger::Any(_) | Trigger::All(_) | Trigger::Correlated(_) | Trigger::Periodic => break at,
             };
         };
         path.drain(..).for_each(|one| known[one.index()] = Some(head));

@@ -119,6 +119,7 @@ impl Naive {
     fn counted_by(&self, id: OperationId) -> OperationId {
         match &self.system.operation(id).trigger {
             Trigger::All(several) if several.len() > 1 && !self.system.numbered_by_root(id) => id,
+            Trigger::Correlated(_) if !self.system.numbered_by_root(id) => id,
             Trigger::Any(several) if several.len() != 1 => id,
             trigger => trigger.predecessors().first().map_or(id, |first| self.counted_by(*first)),
         }

@@ -72,8 +72,8 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
     );
     let kinds = (any::<bool>(), 0u32..3, 1u16..4, any::<bool>());
     let links = (prop::bool::weighted(0.4), 0..index.max(1), one_of(&["off", "on", "idle"]), one_of(&["all", "any"]));
-    let rates = (0u64..20, prop::bool::weighted(0.7));
-    (times, rules, kinds, links, rates).prop_map(move |(times, rules, kinds, links, (range, has_deadline))| {
+    let rates = (0u64..20, prop::bool::weighted(0.7), prop::bool::weighted(0.3));
+    (times, rules, kinds, links, rates).prop_map(move |(times, rules, kinds, links, (range, has_deadline, correlates))| {
         let (period, wcet, deadline, phase) = times;
         let (on_overrun, on_busy, when_full, limit) = rules;
         let (critical, importance, legs, uses) = kinds;
@@ -84,6 +84,12 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
             text += &format!("deadline = \"{deadline}ms\"\n");
         }
         text += &match triggered {
+            // In groups, where there are some.
+            true if index > 2 && correlates => {
+                let (second, third) = ((from + 1) % index, (from + 2) % index);
+                let within = if range > 9 { format!(", within = \"{phase}ms\"") } else { String::new() };
+                format!("after = {{ all = [\"o{from}\", {{ any = [\"o{second}\", \"o{third}\"] }}]{within} }}\n")
+            }
             // Two predecessors where there are two.
             true if index > 1 && guard == "off" => {
                 format!("after = {{ {trigger} = [\"o{from}\", \"o{}\"] }}\n", (from + 1) % index)
@@ -199,6 +205,7 @@ impl<'a> Caller<'a> {
             }
             let expected = match operation.trigger {
                 Trigger::All(_) => predecessors.len(),
+                Trigger::Correlated(ref correlation) => correlation.groups().count(),
                 // Later legs of a request have none.
                 Trigger::Any(_) => usize::from(job.id.leg == 0),
                 Trigger::Periodic => 0,

@@ -223,6 +223,42 @@ pub enum Trigger {
     All(Vec<OperationId>),
     /// Each completion of any of these; if empty, only requests.
     Any(Vec<OperationId>),
+    /// One completion of each group.
+    Correlated(Correlation),
+}
+
+/// Groups of operations. A job is released when each group has an unused completion; it uses the oldest of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correlation {
+    /// All operations, group by group. One may be in several groups: its completion then counts for each.
+    pub predecessors: Vec<OperationId>,
+    /// For each of them the number of its group, from 0.
+    pub groups: Vec<u16>,
+    /// How far apart the origins of joined completions may be: an older one is dropped.
+    pub within: Option<Span>,
+}
+
+impl Correlation {
+    /// A correlation of these groups.
+    pub fn new(groups: &[Vec<OperationId>], within: Option<Span>) -> Correlation {
+        let numbers = groups.iter().zip(0..).flat_map(|(group, number)| group.iter().map(move |_| number));
+        Correlation { predecessors: groups.concat(), groups: numbers.collect(), within }
+    }
+
+    /// The groups in order.
+    pub fn groups(&self) -> impl Iterator<Item = &[OperationId]> {
+        let mut first = 0;
+        self.groups.chunk_by(|one, next| one == next).map(move |group| {
+            let group = first..first + group.len();
+            first = group.end;
+            &self.predecessors[group]
+        })
+    }
+
+    /// Whether each group is one operation.
+    pub fn is_plain(&self) -> bool {
+        self.groups().all(|group| group.len() == 1)
+    }
 }
 
 impl Trigger {
@@ -231,6 +267,7 @@ impl Trigger {
         match self {
             Trigger::Periodic => &[],
             Trigger::All(operations) | Trigger::Any(operations) => operations,
+            Trigger::Correlated(correlation) => &correlation.predecessors,
         }
     }
 }
@@ -571,7 +608,7 @@ impl Contents {
     }
 
     /// How often each operation is released in an epoch, in releases per 10^9 s: a periodic one
-    /// by its period, `all` as often as the slowest of its triggers, `any` as often as all of them
+    /// by its period, `all` as often as the slowest of its triggers or groups, `any` as often as all of them
     /// together; a requested one by its least interval. 0 for operations that are off or triggered only by such, and
     /// for requests without a least interval.
     pub fn release_rates(&self, epoch: usize) -> Vec<u64> {
@@ -598,6 +635,12 @@ impl Contents {
                 },
                 Trigger::All(_) => triggers.min().unwrap_or(0),
                 Trigger::Any(_) => triggers.fold(0, u64::saturating_add),
+                Trigger::Correlated(correlation) => {
+                    let rate = |group: &[OperationId]| {
+                        group.iter().filter_map(|from| rates[from.index()]).fold(0, u64::saturating_add)
+                    };
+                    correlation.groups().map(rate).min().unwrap_or(0)
+                }
             };
             rates[id.index()] = Some(rate);
         }
@@ -616,7 +659,8 @@ impl Contents {
             let operation = self.operation(id);
             match &operation.trigger {
                 Trigger::Any(any) if any.len() > 1 => return false,
-                Trigger::All(_) if operation.roots.len() > 1 => return false,
+                Trigger::Correlated(correlation) if !correlation.is_plain() => return false,
+                Trigger::All(_) | Trigger::Correlated(_) if operation.roots.len() > 1 => return false,
                 trigger => pending.extend(trigger.predecessors()),
             }
         }

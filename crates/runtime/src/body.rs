@@ -37,10 +37,12 @@ impl BodyCell {
         // processors those in transit.
         let mut buffers = 2;
         for other in &system.operations {
-            let triggers = other.trigger.predecessors().contains(&id);
+            // In a correlation it may be in several groups, and each keeps others of its completions.
+            let triggers = other.trigger.predecessors().iter().filter(|from| **from == id).count();
             let reads = other.reads.contains(&id);
-            buffers += if triggers { 2 * other.queue.limit as usize + 5 } else { 0 } + usize::from(reads);
-            buffers += if triggers && other.on != operation.on { LINK.min(64) } else { 0 };
+            buffers +=
+                if triggers > 0 { (1 + triggers) * other.queue.limit as usize + 5 } else { 0 } + usize::from(reads);
+            buffers += if triggers > 0 && other.on != operation.on { LINK.min(64) } else { 0 };
         }
         BodyCell {
             body,

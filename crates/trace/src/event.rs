@@ -237,6 +237,31 @@ pub enum DispatchDecision {
         #[serde(with = "operation")]
         operation: OperationId,
     },
+    /// A completion is dropped and releases no job of the operation that it triggers.
+    Discard {
+        /// The operation that it triggers.
+        #[serde(with = "operation")]
+        to: OperationId,
+        /// The index of the completed operation among that operation's predecessors.
+        position: u16,
+        /// The release number of the job that completed.
+        number: u64,
+        /// Why.
+        reason: DiscardReason,
+    },
+}
+
+/// Why a completion is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiscardReason {
+    /// It is older than the correlation window (`within`) allows.
+    TooOld,
+}
+
+impl DiscardReason {
+    /// All reasons, in the order of reports.
+    pub const ALL: [DiscardReason; 1] = [DiscardReason::TooOld];
 }
 
 /// A completion that triggers an operation on another processor.

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, sync::Arc};
 
 use hyoshi_model::{Deadline, Instant, JobId, OnBusy, Span, WhenFull};
 use hyoshi_sched::Placement;
-use hyoshi_trace::{DispatchDecision, JobOutcome, Probe, Slot};
+use hyoshi_trace::{DiscardReason, DispatchDecision, JobOutcome, Probe, Slot, TraceEvent};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -54,14 +54,20 @@ impl<P: Probe> Dispatcher<P> {
         at: Instant,
         effects: &mut Effects,
     ) {
-        let OperationState { intake, tickets, .. } = &mut self.operations[local as usize];
+        let OperationState { id, intake, tickets, .. } = &mut self.operations[local as usize];
         if tickets.is_none() {
             effects.returned.extend(token.ticket.take());
         }
         let mut set = TicketSet::default();
         match intake {
             Intake::Join(join) => {
-                let Some(joined) = join.arrive(usize::from(position), token, &mut effects.returned) else { return };
+                let joined = join.arrive(position, token, &mut effects.returned);
+                for &(position, number) in join.too_old() {
+                    let discard =
+                        DispatchDecision::Discard { to: *id, position, number, reason: DiscardReason::TooOld };
+                    self.probe.event(now, TraceEvent::Decision(discard));
+                }
+                let Some(joined) = joined else { return };
                 token = joined;
                 if let Some(tickets) = tickets {
                     set = tickets.take();

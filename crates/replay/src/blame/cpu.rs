@@ -439,7 +439,8 @@ impl<'a> CpuTracker<'a> {
             DispatchDecision::Epoch { .. }
             | DispatchDecision::Move { .. }
             | DispatchDecision::Overload
-            | DispatchDecision::Relegate { .. } => {}
+            | DispatchDecision::Relegate { .. }
+            | DispatchDecision::Discard { .. } => {}
             // The caller reads the data of an ended job, then removes it.
             DispatchDecision::Send(_) | DispatchDecision::End(_) => {}
         }

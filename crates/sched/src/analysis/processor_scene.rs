@@ -171,8 +171,5 @@ fn released_above(work: &Work, site: &ProcessorScene<'_>) -> bool {
 
 /// True if another processor triggers it.
 fn from_elsewhere(work: &Work, site: &ProcessorScene<'_>) -> bool {
-    let (ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors }) = &work.source else {
-        return false;
-    };
-    predecessors.iter().any(|hop| site.works[hop.from].on != work.on)
+    work.source.predecessors().iter().any(|hop| site.works[hop.from].on != work.on)
 }

@@ -170,7 +170,9 @@ impl RangeCheck {
             | DispatchDecision::Switch { .. }
             | DispatchDecision::Pause { .. }
             | DispatchDecision::Overload => Ok(()),
-            DispatchDecision::Relegate { operation } => self.operation(at, *operation),
+            DispatchDecision::Relegate { operation } | DispatchDecision::Discard { to: operation, .. } => {
+                self.operation(at, *operation)
+            }
             DispatchDecision::Send(signal) => self.signal(at, signal),
             DispatchDecision::End(end) => self.end(at, end),
         }
