@@ -99,6 +99,11 @@ impl JoinState {
         })
     }
 
+    /// The completions that wait: the position of the predecessor, and its number.
+    pub fn waiting(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
+        self.waiting.iter().flatten().map(|(position, token)| (*position, token.number))
+    }
+
     /// Drops every completion that waits.
     pub fn clear(&mut self, returned: &mut Vec<Ticket>) {
         returned

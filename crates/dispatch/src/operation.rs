@@ -54,6 +54,11 @@ pub(crate) struct OperationState {
     pub has_guard: bool,
     pub guard: ReleaseGuard,
     pub intake: Intake,
+    /// The longest time without a trigger, and when it is over.
+    pub timeout: Option<Span>,
+    pub times_out: Instant,
+    /// Its triggers are dropped.
+    pub suspended: bool,
     /// How many operations trigger it.
     pub predecessors: u16,
     /// The operation that numbers its jobs: itself or one before it.
@@ -161,6 +166,9 @@ impl OperationState {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
+            timeout: operation.timeout,
+            times_out: operation.timeout.map_or(Instant::NEVER, |timeout| Instant::ZERO + timeout),
+            suspended: false,
             predecessors: u16::try_from(predecessors.len()).expect("a checked system has no more"),
             numbered_by,
             next_number: 0,
@@ -293,6 +301,7 @@ pub(crate) fn numbered_by(system: &System, operations: &[OperationId]) -> Vec<Op
             }
             path.push(at);
             at = match &system.operation(at).trigger {
+                _ if system.operation(at).timeout.is_some() => break at,
                 Trigger::Any(one) if one.len() == 1 => one[0],
                 Trigger::All(all) if all.len() == 1 || system.numbered_by_root(at) => match all.first() {
                     Some(first) => *first,

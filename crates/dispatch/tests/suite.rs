@@ -37,6 +37,7 @@ enum Action {
     Retime(usize, u64),
     Enter(usize),
     Cancel(usize, bool),
+    SuspendTriggers(usize, bool),
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -53,6 +54,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..4, 1u64..40).prop_map(|(operation, period)| Action::Retime(operation, period)),
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
+        1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
     ];
     prop::collection::vec(action, 1..150)
 }
@@ -102,6 +104,9 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
                 )
             }
         };
+        if triggered && has_deadline && range % 3 == 0 {
+            text += &format!("timeout = \"{period}ms\"\n");
+        }
         text += &format!("critical = {critical}\nimportance = {importance}\non_overrun = \"{on_overrun}\"\n");
         text += &format!("on_busy = \"{on_busy}\"\nqueue = {{ limit = {limit}, when_full = \"{when_full}\" }}\n");
         if uses {
@@ -204,6 +209,7 @@ impl<'a> Caller<'a> {
                 assert!(!inherits || by.number == job.id.number, "{by:?} triggered {:?}", job.id);
             }
             let expected = match operation.trigger {
+                _ if job.timed_out => 0,
                 Trigger::All(_) => predecessors.len(),
                 Trigger::Correlated(ref correlation) => correlation.groups().count(),
                 // Later legs of a request have none.
@@ -333,6 +339,10 @@ impl<'a> Caller<'a> {
             Action::Retime(operation, period) => {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::Retime { operation, period: Span::from_millis(period) });
+            }
+            Action::SuspendTriggers(operation, on) => {
+                let operation = OperationId(operation as u32);
+                self.outside(Input::SuspendTriggers { operation, on });
             }
             Action::Enter(index) => {
                 let index = (index % self.system.epochs.len()) as u16;

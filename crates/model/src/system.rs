@@ -202,6 +202,8 @@ pub struct Operation {
     pub on_busy: OnBusy,
     /// Release guard of a triggered operation.
     pub guard: Guard,
+    /// Of a triggered operation: it is released when no trigger has released it for this long.
+    pub timeout: Option<Span>,
     /// Bytes that a job may pass to the jobs it triggers; 0 for none.
     pub payload: u32,
 }
@@ -628,9 +630,9 @@ impl Contents {
             let triggers = predecessors.iter().filter_map(|from| rates[from.index()]);
             let rate = match &self.operation(id).trigger {
                 _ if !setting.enabled => 0,
-                Trigger::Periodic => 1_000_000_000_000_000_000 / setting.period.as_nanos().max(1),
+                Trigger::Periodic => per_second(setting.period),
                 Trigger::Any(any) if any.is_empty() => match self.operation(id).min_interval {
-                    Some(interval) => 1_000_000_000_000_000_000 / interval.as_nanos().max(1),
+                    Some(interval) => per_second(interval),
                     None => 0,
                 },
                 Trigger::All(_) => triggers.min().unwrap_or(0),
@@ -642,13 +644,16 @@ impl Contents {
                     correlation.groups().map(rate).min().unwrap_or(0)
                 }
             };
+            // Triggers that are frequent enough leave no timeouts.
+            let timeouts = self.operation(id).timeout.filter(|_| setting.enabled).map_or(0, per_second);
+            let rate = if timeouts > rate { rate.saturating_add(timeouts) } else { rate };
             rates[id.index()] = Some(rate);
         }
         rates.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     /// True if an operation's jobs have the release numbers of its one root: through `all`, and through `any` of one. A
-    /// merge of several counts independently, as do its successors.
+    /// merge of several and an operation with a timeout count independently, as do their successors.
     pub fn numbered_by_root(&self, id: OperationId) -> bool {
         let mut pending = alloc::vec![id];
         let mut seen = alloc::vec![false; self.operations.len()];
@@ -658,6 +663,7 @@ impl Contents {
             }
             let operation = self.operation(id);
             match &operation.trigger {
+                _ if operation.timeout.is_some() => return false,
                 Trigger::Any(any) if any.len() > 1 => return false,
                 Trigger::Correlated(correlation) if !correlation.is_plain() => return false,
                 Trigger::All(_) | Trigger::Correlated(_) if operation.roots.len() > 1 => return false,
@@ -677,6 +683,11 @@ impl Contents {
         };
         self.operations_on(processor).map(ppm).fold(0, u64::saturating_add)
     }
+}
+
+/// Releases in 10^9 s, one in each period.
+fn per_second(period: Span) -> u64 {
+    1_000_000_000_000_000_000 / period.as_nanos().max(1)
 }
 
 /// The share of a CPU, in parts per million, that `jobs` jobs of `wcet` use at each of `rate`

@@ -639,6 +639,9 @@ impl Template<'_> {
             };
             line(text, "guard", quoted(guard));
         }
+        if let Some(timeout) = operation.timeout {
+            line(text, "timeout", time(timeout));
+        }
         if operation.payload > 0 {
             line(text, "payload", format!("\"{}B\"", operation.payload));
         }

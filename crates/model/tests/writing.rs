@@ -135,6 +135,9 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
             lines.push(format!("repeat = {{ legs = {}, critical = {} }}", 1 + draw[9] % 5, draw[9] % 2));
         }
     }
+    if triggered && draw[8].is_multiple_of(3) {
+        lines.push(format!("timeout = '{}us'", 1 + draw[9] % 90_000));
+    }
     if many && !burst {
         lines.push(format!("count = {}", 1 + draw[3] % 4));
         if !triggered {

@@ -289,13 +289,15 @@ impl From<&Counts> for CountsSummary {
 pub struct DiscardsSummary {
     /// Older than its correlation window allows.
     pub too_old: u64,
+    /// While it was suspended.
+    pub suspended: u64,
 }
 
 impl DiscardsSummary {
     /// Those of an operation.
     pub fn of(stats: &Stats, operation: OperationId) -> DiscardsSummary {
         let count = |reason| stats.discarded(operation, reason);
-        DiscardsSummary { too_old: count(DiscardReason::TooOld) }
+        DiscardsSummary { too_old: count(DiscardReason::TooOld), suspended: count(DiscardReason::Suspended) }
     }
 
     /// Whether there are none.
@@ -305,7 +307,7 @@ impl DiscardsSummary {
 
     /// In words.
     pub fn text(&self) -> String {
-        let counts = [(self.too_old, "older than its window")];
+        let counts = [(self.too_old, "older than its window"), (self.suspended, "while it was suspended")];
         let counts = counts.into_iter().filter(|(many, _)| *many > 0);
         counts.map(|(many, why)| format!("{} {why}", count(many))).collect::<Vec<_>>().join(", ")
     }
@@ -314,6 +316,7 @@ impl DiscardsSummary {
 impl AddAssign for DiscardsSummary {
     fn add_assign(&mut self, other: DiscardsSummary) {
         self.too_old += other.too_old;
+        self.suspended += other.suspended;
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct CurrentJob {
     pub period: Span,
     pub importance: u32,
     pub critical: bool,
+    pub timed_out: bool,
 }
 
 /// The timing of a job, for calls of its body.
@@ -245,6 +246,11 @@ impl<'a> JobContext<'a> {
     /// The nominal release.
     pub fn release(&self) -> Instant {
         self.current().release
+    }
+
+    /// True if the operation's `timeout` released this job: no trigger has for so long. It has no payload.
+    pub fn timed_out(&self) -> bool {
+        self.begin.now.timed_out
     }
 
     /// The absolute deadline of the part that runs.

@@ -121,6 +121,15 @@ pub enum Input {
     /// The processor starts after instant 0. Earlier releases are omitted; job numbers continue as if they had
     /// happened. Only the first input can be `Begin`.
     Begin,
+    /// Suspends an operation that others trigger, or resumes it: while it is suspended, its triggers are dropped, and
+    /// its timeout does not release it. Released jobs continue. A `Tick` follows.
+    SuspendTriggers {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// True to suspend it.
+        on: bool,
+    },
 }
 
 /// An external request: a job with its own deadline, importance and criticality.
@@ -249,6 +258,12 @@ pub enum DispatchDecision {
         /// Why.
         reason: DiscardReason,
     },
+    /// No trigger has released the operation within its timeout: it is released now.
+    TimeOut {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+    },
 }
 
 /// Why a completion is dropped.
@@ -257,11 +272,13 @@ pub enum DispatchDecision {
 pub enum DiscardReason {
     /// It is older than the correlation window (`within`) allows.
     TooOld,
+    /// The operation that it triggers is suspended.
+    Suspended,
 }
 
 impl DiscardReason {
     /// All reasons, in the order of reports.
-    pub const ALL: [DiscardReason; 1] = [DiscardReason::TooOld];
+    pub const ALL: [DiscardReason; 2] = [DiscardReason::TooOld, DiscardReason::Suspended];
 }
 
 /// A completion that triggers an operation on another processor.

@@ -44,6 +44,8 @@ pub(super) struct DeclaredOperation<'a> {
     pub on_busy: OnBusy,
     /// `None` when the file has no value.
     pub guard: Option<AtPlace<Guard>>,
+    /// The longest time without a release by its triggers.
+    pub timeout: Option<Span>,
     pub payload: u32,
     pub written: Written,
 }

@@ -217,6 +217,8 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("operation", "supply", "supplies"),
     ("operation", "publishes", "supplies"),
     ("operation.after", "events", "event"),
+    ("operation.after", "window", "within"),
+    ("operation.after", "not", "except"),
     ("operation", "priority", "importance"),
     ("operation", "execution_time", "takes"),
     ("operation", "duration", "takes"),
@@ -511,6 +513,12 @@ const OPERATION: &[Key] = &[
         Kind::Choice(&["off", "on", "idle"]),
         Described("after another processor on, in calls idle; else off"),
         "Keeps triggered releases a period apart; idle: less strictly when the processor idles.",
+    ),
+    key(
+        "timeout",
+        Kind::Time,
+        Described("it waits"),
+        "Of an operation `after` others: it is released when nothing has released it for this long.",
     ),
     key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(

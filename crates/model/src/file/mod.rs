@@ -280,6 +280,7 @@ fn assemble(
             on_overrun: declared.on_overrun,
             on_busy: declared.on_busy,
             guard,
+            timeout: declared.timeout,
             payload: declared.payload,
         }
     });

@@ -67,6 +67,7 @@ impl<'a> DeclaredOperation<'a> {
             on_overrun: [OnOverrun::Report, OnOverrun::Demote, OnOverrun::Stop][on_overrun],
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
             guard,
+            timeout: table.given(log, "timeout", InputValue::positive_time).map(|timeout| timeout.value),
             payload,
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
@@ -102,6 +103,8 @@ impl<'a> DeclaredOperation<'a> {
         if calls {
             let chain = "move the load chain to an operation that this one triggers";
             refuse("repeat", "is not for operations that call", chain);
+            let caller = "set it on an operation that triggers this one";
+            refuse("timeout", "is not for operations that call", caller);
         }
         if let (true, OnBusy::Skip) = (calls, self.on_busy) {
             let queue = "remove it: `queue` limits the waiting jobs";
@@ -125,6 +128,9 @@ impl<'a> DeclaredOperation<'a> {
             refuse("repeat", "is for periodic operations", "release the load chain with `every`");
         } else if !calls {
             refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
+        }
+        if !triggered && !calls {
+            refuse("timeout", "is for operations after others", "remove it, or add `after`");
         }
         if table.get("burst").is_some() {
             if triggered || called || calls {

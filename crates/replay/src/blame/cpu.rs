@@ -441,6 +441,7 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Overload
             | DispatchDecision::Relegate { .. }
             | DispatchDecision::Discard { .. } => {}
+            DispatchDecision::TimeOut { operation } => self.arrivals.timed_out(*operation),
             // The caller reads the data of an ended job, then removes it.
             DispatchDecision::Send(_) | DispatchDecision::End(_) => {}
         }

@@ -217,8 +217,10 @@ impl Surroundings<'_> {
     /// apart.
     fn joins(&self, segments: &[Segment], requirement: Requirement) -> Option<Missing> {
         let pairs = segments.iter().flat_map(|segment| segment.path.windows(2));
-        let mut passed = pairs.filter(|pair| self.works[pair[1].index()].mixes_origins());
+        let has_timeout = |id: OperationId| self.system.operation(id).timeout.is_some();
+        let mut passed = pairs.filter(|pair| self.works[pair[1].index()].mixes_origins() || has_timeout(pair[1]));
         let why = |pair: &&[OperationId]| match requirement {
+            _ if self.system.operation(pair[1]).timeout.is_some() => Some("its timeouts release it without an input"),
             _ if segments.len() > 1 => Some("no analysis of operations that sample it"),
             Requirement::MaxReaction => Some("no analysis of reactions through it"),
             Requirement::Deadline if join::drops_values(&self.works[pair[1].index()], pair[0]) => {

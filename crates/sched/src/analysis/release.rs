@@ -27,7 +27,9 @@ pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> 
             }
             let after = |from: usize| least[from].saturating_add(works[from].bcet.saturating_mul(works[from].legs));
             let soonest = |hop: &Hop| Hop { error: if exact { 0 } else { hop.error }, ..*hop }.soonest(after(hop.from));
-            let first = predecessors.iter().map(soonest).min();
+            // A timeout's release is its origin.
+            let timeout = matches!(work.source, ReleaseSource::AfterAny { timeout: Some(_), .. }).then_some(0);
+            let first = predecessors.iter().map(soonest).chain(timeout).min();
             let first = match &work.source {
                 ReleaseSource::After { predecessors, join: Some(join), .. } if patterns => {
                     join::earliest(works, join, predecessors, &least)

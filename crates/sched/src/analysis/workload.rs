@@ -81,9 +81,9 @@ fn merge_streams(works: &mut [Work]) {
                     let slowest = predecessors.iter().map(|hop| &works[hop.from]).max_by_key(|from| from.period);
                     slowest.map(|slowest| slowest.streams.clone()).unwrap_or_default()
                 }
-                ReleaseSource::AfterAny { predecessors, .. } => {
+                ReleaseSource::AfterAny { predecessors, timeout, .. } => {
                     let running = predecessors.iter().map(|hop| &works[hop.from]).filter(|from| from.runs());
-                    running.flat_map(|from| from.streams.iter().copied()).collect()
+                    running.flat_map(|from| from.streams.iter().copied()).chain(*timeout).collect()
                 }
                 ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => continue,
             };
@@ -155,6 +155,7 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
 fn starved(works: &[Work], index: usize) -> bool {
     match &works[index].source {
         ReleaseSource::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
+        ReleaseSource::AfterAny { timeout: Some(_), .. } => false,
         ReleaseSource::AfterAny { predecessors, .. } => predecessors.iter().all(|hop| !works[hop.from].runs()),
         ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => false,
     }
@@ -211,7 +212,7 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         offset: setting.offset.as_nanos(),
         jitter: setting.jitter.as_nanos(),
         sporadic,
-        phase: (matches!(system.epochs[..], [_]) && !sporadic)
+        phase: (matches!(system.epochs[..], [_]) && !sporadic && operation.timeout.is_none())
             .then(|| setting.phase.checked_add(setting.offset))
             .flatten()
             .map(Span::as_nanos),
@@ -225,7 +226,10 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let unclear = || ReleaseSource::Unclear(Missing::Trigger { name: operation.name.clone() });
     let no_bound = |why: &str| ReleaseSource::Unclear(Missing::Join { name: operation.name.clone(), why: why.into() });
     let guarded = operation.guard != Guard::Off;
-    let mut within = None;
+    let (mut within, timeout) = (None, operation.timeout.map(Span::as_nanos));
+    if timeout.is_some() && guarded {
+        return no_bound("its guard may delay timeouts without limit: remove `guard`");
+    }
     let (predecessors, merges) = match &operation.trigger {
         Trigger::Periodic => return ReleaseSource::Periodic,
         // Requests at the least interval are the worst: periodic ones, of any phase.
@@ -233,12 +237,15 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         Trigger::Any(any) if any.is_empty() => {
             return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });
         }
-        Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, false),
+        Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, timeout.is_some()),
         Trigger::All(all) if operation.roots.len() == 1 && system.numbered_by_root(id) => (all, false),
+        Trigger::All(_) if timeout.is_some() => {
+            return no_bound("it has a timeout, and completions may wait without limit: set `within`");
+        }
         Trigger::Any(any) if !guarded => (any, true),
         Trigger::All(all) if operation.roots.len() > 1 => (all, false),
         // All origins are equal, or as far apart as those of the roots: the window drops nothing.
-        Trigger::Correlated(correlation) if drops_nothing(system, id, correlation) => {
+        Trigger::Correlated(correlation) if timeout.is_none() && drops_nothing(system, id, correlation) => {
             (&correlation.predecessors, false)
         }
         // Each release is one of a completion that arrives, and no origin is much older than that completion's.
@@ -267,7 +274,7 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         // One may be in several groups.
         predecessors.sort_unstable_by_key(|hop| hop.from);
         predecessors.dedup_by_key(|hop| hop.from);
-        return ReleaseSource::AfterAny { predecessors, within };
+        return ReleaseSource::AfterAny { predecessors, within, timeout };
     }
     // The pattern is known when those of all predecessors are.
     let pattern = Pattern::InStep { reference: 0 };

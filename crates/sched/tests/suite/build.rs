@@ -39,6 +39,7 @@ pub fn op(name: &str, period: u64, wcet: u64) -> Op {
         after: vec![],
         any: false,
         guard: Guard::Off,
+        timeout: None,
         period,
         wcet,
         deadline: period,

@@ -28,8 +28,8 @@ impl Choices {
     }
 }
 
-/// In every second system one or two short operations that correlate others. Drawn separately: the others stay as they
-/// are.
+/// In every second system one or two short operations that correlate others, or have a timeout. Drawn separately: the
+/// others stay as they are.
 pub fn correlations(mut build: Build, seed: u64) -> Build {
     let mut choose = Choices::new(seed ^ 0xc0e1);
     for _ in 0..choose.of(&[0, 0, 1, 2]) {
@@ -42,15 +42,21 @@ pub fn correlations(mut build: Build, seed: u64) -> Build {
         groups.dedup();
         let window = choose.of(&[Some(0), Some(2_000), Some(10_000), Some(30_000), Some(30_000), None]);
         let window = window.map(|most| Span::from_micros(choose.below(most + 1)));
-        if groups.len() < 2 {
-            continue;
-        }
+        let timeout = choose.one_in(3).then(|| Span::from_micros(1_000 + choose.below(40_000)));
+        let from: Vec<OperationId> = groups[0].clone();
+        let trigger = match &groups[..] {
+            [_] if timeout.is_none() => continue,
+            [_] if from.len() == 1 => Trigger::All(from),
+            [_] => Trigger::Any(from),
+            _ if choose.one_in(6) => Trigger::Any(from),
+            several => Trigger::Correlated(Correlation::new(several, window)),
+        };
         let on = choose.below(build.0.processors.len() as u64) as u32;
-        let from: Vec<u32> = groups.concat().iter().map(|id| id.0).collect();
+        let from: Vec<u32> = trigger.predecessors().iter().map(|id| id.0).collect();
         let (own, wcet) = (choose.one_in(3), 20 + choose.below(300));
         let build_of = build.after(&format!("o{count}"), on, &from, wcet as f64 / 1e3);
         build = build_of.critical().with(|operation| {
-            operation.trigger = Trigger::Correlated(Correlation::new(&groups, window));
+            (operation.trigger, operation.timeout) = (trigger, timeout);
             operation.queue.limit = choose.of(&[1, 2, 8, 8]);
             operation.guard = choose.of(&[Guard::Off, Guard::Off, Guard::Off, Guard::On, Guard::Idle]);
         });

@@ -343,6 +343,7 @@ fn lesser(system: &System) -> Vec<System> {
         with(&|system| system.operations[index].on_busy = OnBusy::Queue);
         with(&|system| system.operations[index].queue.limit = 8);
         with(&|system| system.operations[index].importance = 0);
+        with(&|system| system.operations[index].timeout = None);
         with(&|system| {
             if let Trigger::Correlated(correlation) = &mut system.operations[index].trigger {
                 correlation.within = Some(Span::ZERO);
