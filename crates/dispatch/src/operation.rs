@@ -6,7 +6,8 @@ use alloc::{
 };
 
 use hyoshi_model::{
-    Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span, System, Trigger,
+    Correlation, Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span,
+    System, Trigger,
     execution_time::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
@@ -53,6 +54,11 @@ pub(crate) struct OperationState {
     pub has_guard: bool,
     pub guard: ReleaseGuard,
     pub intake: Intake,
+    /// The longest time without a trigger, and when it is over.
+    pub timeout: Option<Span>,
+    pub times_out: Instant,
+    /// Its triggers are dropped.
+    pub suspended: bool,
     /// How many operations trigger it.
     pub predecessors: u16,
     /// The operation that numbers its jobs: itself or one before it.
@@ -80,7 +86,7 @@ pub(crate) enum Intake {
     Timer,
     /// Each completion releases it: `any`, or `all` of one.
     Each,
-    /// All of several.
+    /// One of each of several groups.
     Join(JoinState),
 }
 
@@ -110,7 +116,11 @@ impl OperationState {
         let intake = match &operation.trigger {
             Trigger::Periodic => Intake::Timer,
             Trigger::All(all) if all.len() > 1 => {
-                Intake::Join(JoinState::new(all.len(), by_number, operation.queue.limit as usize))
+                let groups = (0..all.len() as u16).collect();
+                Intake::Join(JoinState::new(groups, by_number, None, operation.queue.limit as usize))
+            }
+            Trigger::Correlated(Correlation { groups, within, .. }) => {
+                Intake::Join(JoinState::new(groups.clone(), by_number, *within, operation.queue.limit as usize))
             }
             Trigger::All(_) | Trigger::Any(_) => Intake::Each,
         };
@@ -156,6 +166,9 @@ impl OperationState {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
+            timeout: operation.timeout,
+            times_out: operation.timeout.map_or(Instant::NEVER, |timeout| Instant::ZERO + timeout),
+            suspended: false,
             predecessors: u16::try_from(predecessors.len()).expect("a checked system has no more"),
             numbered_by,
             next_number: 0,
@@ -288,12 +301,14 @@ pub(crate) fn numbered_by(system: &System, operations: &[OperationId]) -> Vec<Op
             }
             path.push(at);
             at = match &system.operation(at).trigger {
+                _ if system.operation(at).timeout.is_some() => break at,
                 Trigger::Any(one) if one.len() == 1 => one[0],
                 Trigger::All(all) if all.len() == 1 || system.numbered_by_root(at) => match all.first() {
                     Some(first) => *first,
                     None => break at,
                 },
-                Trigger::Any(_) | Trigger::All(_) | Trigger::Periodic => break at,
+                Trigger::Correlated(correlation) if system.numbered_by_root(at) => correlation.predecessors[0],
+                Trigger::Any(_) | Trigger::All(_) | Trigger::Correlated(_) | Trigger::Periodic => break at,
             };
         };
         path.drain(..).for_each(|one| known[one.index()] = Some(head));

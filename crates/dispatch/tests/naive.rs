@@ -118,7 +118,9 @@ impl Naive {
     /// The operation that numbers an operation's jobs.
     fn counted_by(&self, id: OperationId) -> OperationId {
         match &self.system.operation(id).trigger {
+            _ if self.system.operation(id).timeout.is_some() => id,
             Trigger::All(several) if several.len() > 1 && !self.system.numbered_by_root(id) => id,
+            Trigger::Correlated(_) if !self.system.numbered_by_root(id) => id,
             Trigger::Any(several) if several.len() != 1 => id,
             trigger => trigger.predecessors().first().map_or(id, |first| self.counted_by(*first)),
         }

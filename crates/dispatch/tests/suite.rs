@@ -37,6 +37,7 @@ enum Action {
     Retime(usize, u64),
     Enter(usize),
     Cancel(usize, bool),
+    SuspendTriggers(usize, bool),
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -53,6 +54,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..4, 1u64..40).prop_map(|(operation, period)| Action::Retime(operation, period)),
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
+        1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
     ];
     prop::collection::vec(action, 1..150)
 }
@@ -72,8 +74,8 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
     );
     let kinds = (any::<bool>(), 0u32..3, 1u16..4, any::<bool>());
     let links = (prop::bool::weighted(0.4), 0..index.max(1), one_of(&["off", "on", "idle"]), one_of(&["all", "any"]));
-    let rates = (0u64..20, prop::bool::weighted(0.7));
-    (times, rules, kinds, links, rates).prop_map(move |(times, rules, kinds, links, (range, has_deadline))| {
+    let rates = (0u64..20, prop::bool::weighted(0.7), prop::bool::weighted(0.3));
+    (times, rules, kinds, links, rates).prop_map(move |(times, rules, kinds, links, (range, has_deadline, correlates))| {
         let (period, wcet, deadline, phase) = times;
         let (on_overrun, on_busy, when_full, limit) = rules;
         let (critical, importance, legs, uses) = kinds;
@@ -84,6 +86,12 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
             text += &format!("deadline = \"{deadline}ms\"\n");
         }
         text += &match triggered {
+            // In groups, where there are some.
+            true if index > 2 && correlates => {
+                let (second, third) = ((from + 1) % index, (from + 2) % index);
+                let within = if range > 9 { format!(", within = \"{phase}ms\"") } else { String::new() };
+                format!("after = {{ all = [\"o{from}\", {{ any = [\"o{second}\", \"o{third}\"] }}]{within} }}\n")
+            }
             // Two predecessors where there are two.
             true if index > 1 && guard == "off" => {
                 format!("after = {{ {trigger} = [\"o{from}\", \"o{}\"] }}\n", (from + 1) % index)
@@ -96,6 +104,9 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
                 )
             }
         };
+        if triggered && has_deadline && range % 3 == 0 {
+            text += &format!("timeout = \"{period}ms\"\n");
+        }
         text += &format!("critical = {critical}\nimportance = {importance}\non_overrun = \"{on_overrun}\"\n");
         text += &format!("on_busy = \"{on_busy}\"\nqueue = {{ limit = {limit}, when_full = \"{when_full}\" }}\n");
         if uses {
@@ -198,7 +209,9 @@ impl<'a> Caller<'a> {
                 assert!(!inherits || by.number == job.id.number, "{by:?} triggered {:?}", job.id);
             }
             let expected = match operation.trigger {
+                _ if job.timed_out => 0,
                 Trigger::All(_) => predecessors.len(),
+                Trigger::Correlated(ref correlation) => correlation.groups().count(),
                 // Later legs of a request have none.
                 Trigger::Any(_) => usize::from(job.id.leg == 0),
                 Trigger::Periodic => 0,
@@ -326,6 +339,10 @@ impl<'a> Caller<'a> {
             Action::Retime(operation, period) => {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::Retime { operation, period: Span::from_millis(period) });
+            }
+            Action::SuspendTriggers(operation, on) => {
+                let operation = OperationId(operation as u32);
+                self.outside(Input::SuspendTriggers { operation, on });
             }
             Action::Enter(index) => {
                 let index = (index % self.system.epochs.len()) as u16;

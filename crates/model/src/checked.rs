@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use crate::ids::{HostId, OperationId};
-use crate::system::{Contents, Environment, Link, Operation};
+use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
 
 /// The most epochs: recordings and jobs number them in 16 bits.
@@ -31,6 +31,7 @@ impl System {
     /// - an epoch's links and hosts are in order, each at most once;
     /// - an event's suppliers and consumers are in order, each at most once;
     /// - there are at most 65,535 epochs, and as many triggers of an operation;
+    /// - groups of a correlation are numbered in order, from 0;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
         check(&contents);
@@ -88,6 +89,12 @@ fn check(contents: &Contents) {
         assert!(on.index() < contents.processors.len(), "operation `{name}` must be on a processor of the system");
         let known = [trigger.predecessors(), reads, roots].into_iter().all(operations);
         assert!(known, "operation `{name}` must follow and read operations of the system");
+        if let Trigger::Correlated(Correlation { predecessors, groups, .. }) = trigger {
+            let follows = |pair: &[u16]| pair[1] == pair[0] || pair[1] == pair[0].saturating_add(1);
+            let in_order = groups.first() == Some(&0) && groups.windows(2).all(follows);
+            let in_order = in_order && groups.len() == predecessors.len();
+            assert!(in_order, "operation `{name}` must number its groups in order");
+        }
         let few = trigger.predecessors().len() <= PREDECESSORS;
         assert!(few, "operation `{name}` must have at most {PREDECESSORS} triggers");
         let known = uses.iter().all(|(resource, _)| resource.index() < contents.resources.len());

@@ -202,6 +202,8 @@ pub struct Operation {
     pub on_busy: OnBusy,
     /// Release guard of a triggered operation.
     pub guard: Guard,
+    /// Of a triggered operation: it is released when no trigger has released it for this long.
+    pub timeout: Option<Span>,
     /// Bytes that a job may pass to the jobs it triggers; 0 for none.
     pub payload: u32,
 }
@@ -223,6 +225,42 @@ pub enum Trigger {
     All(Vec<OperationId>),
     /// Each completion of any of these; if empty, only requests.
     Any(Vec<OperationId>),
+    /// One completion of each group.
+    Correlated(Correlation),
+}
+
+/// Groups of operations. A job is released when each group has an unused completion; it uses the oldest of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correlation {
+    /// All operations, group by group. One may be in several groups: its completion then counts for each.
+    pub predecessors: Vec<OperationId>,
+    /// For each of them the number of its group, from 0.
+    pub groups: Vec<u16>,
+    /// How far apart the origins of joined completions may be: an older one is dropped.
+    pub within: Option<Span>,
+}
+
+impl Correlation {
+    /// A correlation of these groups.
+    pub fn new(groups: &[Vec<OperationId>], within: Option<Span>) -> Correlation {
+        let numbers = groups.iter().zip(0..).flat_map(|(group, number)| group.iter().map(move |_| number));
+        Correlation { predecessors: groups.concat(), groups: numbers.collect(), within }
+    }
+
+    /// The groups in order.
+    pub fn groups(&self) -> impl Iterator<Item = &[OperationId]> {
+        let mut first = 0;
+        self.groups.chunk_by(|one, next| one == next).map(move |group| {
+            let group = first..first + group.len();
+            first = group.end;
+            &self.predecessors[group]
+        })
+    }
+
+    /// Whether each group is one operation.
+    pub fn is_plain(&self) -> bool {
+        self.groups().all(|group| group.len() == 1)
+    }
 }
 
 impl Trigger {
@@ -231,6 +269,7 @@ impl Trigger {
         match self {
             Trigger::Periodic => &[],
             Trigger::All(operations) | Trigger::Any(operations) => operations,
+            Trigger::Correlated(correlation) => &correlation.predecessors,
         }
     }
 }
@@ -571,7 +610,7 @@ impl Contents {
     }
 
     /// How often each operation is released in an epoch, in releases per 10^9 s: a periodic one
-    /// by its period, `all` as often as the slowest of its triggers, `any` as often as all of them
+    /// by its period, `all` as often as the slowest of its triggers or groups, `any` as often as all of them
     /// together; a requested one by its least interval. 0 for operations that are off or triggered only by such, and
     /// for requests without a least interval.
     pub fn release_rates(&self, epoch: usize) -> Vec<u64> {
@@ -591,21 +630,30 @@ impl Contents {
             let triggers = predecessors.iter().filter_map(|from| rates[from.index()]);
             let rate = match &self.operation(id).trigger {
                 _ if !setting.enabled => 0,
-                Trigger::Periodic => 1_000_000_000_000_000_000 / setting.period.as_nanos().max(1),
+                Trigger::Periodic => per_second(setting.period),
                 Trigger::Any(any) if any.is_empty() => match self.operation(id).min_interval {
-                    Some(interval) => 1_000_000_000_000_000_000 / interval.as_nanos().max(1),
+                    Some(interval) => per_second(interval),
                     None => 0,
                 },
                 Trigger::All(_) => triggers.min().unwrap_or(0),
                 Trigger::Any(_) => triggers.fold(0, u64::saturating_add),
+                Trigger::Correlated(correlation) => {
+                    let rate = |group: &[OperationId]| {
+                        group.iter().filter_map(|from| rates[from.index()]).fold(0, u64::saturating_add)
+                    };
+                    correlation.groups().map(rate).min().unwrap_or(0)
+                }
             };
+            // Triggers that are frequent enough leave no timeouts.
+            let timeouts = self.operation(id).timeout.filter(|_| setting.enabled).map_or(0, per_second);
+            let rate = if timeouts > rate { rate.saturating_add(timeouts) } else { rate };
             rates[id.index()] = Some(rate);
         }
         rates.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     /// True if an operation's jobs have the release numbers of its one root: through `all`, and through `any` of one. A
-    /// merge of several counts independently, as do its successors.
+    /// merge of several and an operation with a timeout count independently, as do their successors.
     pub fn numbered_by_root(&self, id: OperationId) -> bool {
         let mut pending = alloc::vec![id];
         let mut seen = alloc::vec![false; self.operations.len()];
@@ -615,8 +663,10 @@ impl Contents {
             }
             let operation = self.operation(id);
             match &operation.trigger {
+                _ if operation.timeout.is_some() => return false,
                 Trigger::Any(any) if any.len() > 1 => return false,
-                Trigger::All(_) if operation.roots.len() > 1 => return false,
+                Trigger::Correlated(correlation) if !correlation.is_plain() => return false,
+                Trigger::All(_) | Trigger::Correlated(_) if operation.roots.len() > 1 => return false,
                 trigger => pending.extend(trigger.predecessors()),
             }
         }
@@ -633,6 +683,11 @@ impl Contents {
         };
         self.operations_on(processor).map(ppm).fold(0, u64::saturating_add)
     }
+}
+
+/// Releases in 10^9 s, one in each period.
+fn per_second(period: Span) -> u64 {
+    1_000_000_000_000_000_000 / period.as_nanos().max(1)
 }
 
 /// The share of a CPU, in parts per million, that `jobs` jobs of `wcet` use at each of `rate`

@@ -207,9 +207,8 @@ fn write_processor(text: &mut String, system: &System, processor: &Processor) {
 
 fn write_object(text: &mut String, object: &ServedObject, names: &impl Fn(&[OperationId]) -> String) {
     header(text, "object", &object.name);
-    // `names` writes a list.
     let name = |ids: &[OperationId]| match ids {
-        [_] => names(ids).trim_matches(['[', ']']).to_string(),
+        [one] => self::name(names, *one),
         _ => names(ids),
     };
     line(text, "operation", name(&object.operations));
@@ -320,20 +319,82 @@ impl<'a> EventsOf<'a> {
         events
     }
 
-    /// The value of `after` for the events that trigger an operation. `None` if no events have the trigger's meaning.
-    fn after(&self, operation: usize, trigger: &Trigger, names: &dyn Fn(&[OperationId]) -> String) -> Option<String> {
-        let ids = trigger.predecessors();
-        let of_events =
-            matches!(trigger, Trigger::All(_)) == (ids.len() == 1) && ids.is_sorted_by(|one, next| one < next);
-        let follows = |event: &&&Event| event.suppliers.iter().any(|one| ids.binary_search(one).is_ok());
+    /// The value of `after`.
+    fn after(&self, operation: usize, trigger: &Trigger, names: &dyn Fn(&[OperationId]) -> String) -> String {
+        let (groups, within): (Vec<&[OperationId]>, _) = match trigger {
+            Trigger::All(all) => (all.chunks(1).collect(), None),
+            Trigger::Correlated(correlation) => (correlation.groups().collect(), correlation.within),
+            Trigger::Any(ids) => {
+                let (mut others, selection) = self.selection(operation, ids, names);
+                let selected: Vec<_> = ids.iter().filter(|id| !others.contains(id)).collect();
+                // As read: those that are named, and then the suppliers in order. A single supplier would be `all`.
+                let read = others.iter().chain(&selected).copied().eq(ids) && selected.is_sorted();
+                if !read || ids.len() == 1 {
+                    others = ids.iter().collect();
+                }
+                return match selection {
+                    Some(selection) if others.is_empty() => selection,
+                    selection => format!("{{ any = {} }}", self.items(&others, selection, names)),
+                };
+            }
+            Trigger::Periodic => return String::new(),
+        };
+        let mut items = Vec::new();
+        let mut tables = false;
+        for group in &groups {
+            let (others, selection) = self.selection(operation, group, names);
+            items.push(match (selection, &others[..]) {
+                (Some(selection), []) => selection,
+                // Names after tables would be read before them.
+                (None, [one]) if !tables => name(names, **one),
+                (selection, others) => format!("{{ any = {} }}", self.items(others, selection, names)),
+            });
+            tables |= items.last().is_some_and(|item| item.starts_with('{'));
+        }
+        match (&items[..], within) {
+            ([selection], None) if tables => selection.clone(),
+            (_, None) => format!("{{ all = [{}] }}", items.join(", ")),
+            (_, Some(within)) => format!("{{ all = [{}], within = {} }}", items.join(", "), time(within)),
+        }
+    }
+
+    /// A selection of events with suppliers among these operations, and the operations that supply none of them.
+    fn selection<'i>(
+        &self,
+        operation: usize,
+        ids: &'i [OperationId],
+        names: &dyn Fn(&[OperationId]) -> String,
+    ) -> (Vec<&'i OperationId>, Option<String>) {
+        let members: BTreeSet<&OperationId> = ids.iter().collect();
+        let follows = |event: &&&Event| event.suppliers.iter().any(|one| members.contains(one));
         let events = || self.consumed[operation].iter().filter(follows).copied();
         let suppliers: BTreeSet<OperationId> = events().flat_map(|event| &event.suppliers).copied().collect();
-        if !of_events || !ids.iter().all(|id| suppliers.contains(id)) {
-            return None;
+        let (selected, others): (Vec<&OperationId>, Vec<_>) = ids.iter().partition(|id| suppliers.contains(id));
+        if selected.is_empty() {
+            return (others, None);
         }
-        let from = if ids.len() < suppliers.len() { format!(", from = {}", names(ids)) } else { String::new() };
-        Some(format!("{{ event = {}{from} }}", event_names(events())))
+        let selected: BTreeSet<OperationId> = selected.into_iter().copied().collect();
+        let from = match selected.len() < suppliers.len() {
+            true => format!(", from = {}", names(&selected.into_iter().collect::<Vec<_>>())),
+            false => String::new(),
+        };
+        (others, Some(format!("{{ event = {}{from} }}", event_names(events()))))
     }
+
+    fn items(
+        &self,
+        named: &[&OperationId],
+        selection: Option<String>,
+        names: &dyn Fn(&[OperationId]) -> String,
+    ) -> String {
+        let items: Vec<String> = named.iter().map(|id| name(names, **id)).chain(selection).collect();
+        format!("[{}]", items.join(", "))
+    }
+}
+
+/// One name; `names` writes a list.
+fn name(names: &dyn Fn(&[OperationId]) -> String, id: OperationId) -> String {
+    names(&[id]).trim_matches(['[', ']']).to_string()
 }
 
 /// Operations that a file declares as one, or a single one.
@@ -494,15 +555,12 @@ impl Template<'_> {
             line(text, "on", quoted(&plain(&self.system.processors[operation.on.index()].name)));
         }
         let list = |ids: &[OperationId]| names(templates, ids);
-        let after = |key: &str, ids: &[OperationId]| {
-            let events = events.after(self.first, &operation.trigger, &list);
-            events.unwrap_or_else(|| format!("{{ {key} = {} }}", list(ids)))
-        };
         match &operation.trigger {
             Trigger::Periodic => line(text, "every", one_or_pair((base.period, base.slowest))),
-            Trigger::All(all) => line(text, "after", after("all", all)),
             Trigger::Any(any) if any.is_empty() => line(text, "called", "true"),
-            Trigger::Any(any) => line(text, "after", after("any", any)),
+            Trigger::Any(_) | Trigger::All(_) | Trigger::Correlated(_) => {
+                line(text, "after", events.after(self.first, &operation.trigger, &list));
+            }
         }
         if !events.supplied[self.first].is_empty() {
             line(text, "supplies", event_names(events.supplied[self.first].iter().copied()));
@@ -583,6 +641,9 @@ impl Template<'_> {
                 Guard::Idle => "idle",
             };
             line(text, "guard", quoted(guard));
+        }
+        if let Some(timeout) = operation.timeout {
+            line(text, "timeout", time(timeout));
         }
         if operation.payload > 0 {
             line(text, "payload", format!("\"{}B\"", operation.payload));

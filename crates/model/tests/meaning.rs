@@ -105,6 +105,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         on_overrun: OnOverrun::Report,
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
+        timeout: None,
         payload: 0,
     };
     assert_eq!(system.operations, [operation]);

@@ -53,10 +53,46 @@ fn an_operation_after_events_is_written_with_them_while_they_mean_its_trigger() 
     ] {
         assert!(written.contains(line), "{line}\n{written}");
     }
-    // A trigger that was changed in memory is kept; its events are not.
+    // A trigger that was changed in memory is kept.
     let other = system.with(|system| system.operations[2].trigger = Trigger::All(vec![OperationId(0), OperationId(1)]));
-    assert!(write(&other).contains("[operation.all]\nafter = { all = [\"x\", \"y\"] }\n"), "{}", write(&other));
+    let line = "[operation.all]\nafter = { all = [{ event = [\"a/b\", \"c\"], from = [\"x\"] }, \
+                { event = [\"c\"], from = [\"y\"] }] }\n";
+    assert!(write(&other).contains(line), "{}", write(&other));
     round_trip(text, None);
+}
+
+#[test]
+fn groups_of_events_are_written_as_read() {
+    let head = "name = 'events'\n[event.'a/b']\n[event.c]\n[operation.x]\nevery = '1s'\nwcet = '1ms'\ncount = 2\n\
+                supplies = ['a/b', 'c']\n[operation.y]\nevery = '1s'\nwcet = '1ms'\nsupplies = ['c']\n\
+                [operation.z]\nevery = '1s'\nwcet = '1ms'\n[operation.last]\nwcet = '1ms'\nafter = ";
+    for (given, written) in [
+        ("{ event = 'c', except = 'y' }", "{ event = [\"c\"], from = [\"x.1\", \"x.2\"] }"),
+        ("{ event = '**', except = ['a/*', 'x.1'] }", "{ event = [\"c\"], from = [\"x.2\", \"y\"] }"),
+        ("{ event = '**', except = ['x'] }", "{ event = [\"c\"], from = [\"y\"] }"),
+        ("{ all = [{ event = 'c' }] }", "{ event = [\"c\"] }"),
+        ("{ all = ['z', { event = 'a/b' }] }", "{ all = [\"z\", { event = [\"a/b\"] }] }"),
+        ("{ all = [{ event = 'c', from = ['y'] }, 'z'] }", "{ all = [\"z\", { event = [\"c\"], from = [\"y\"] }] }"),
+        (
+            "{ all = ['z', { event = 'c' }, { any = ['z', { event = 'a/b' }] }], within = '2ms' }",
+            "{ all = [\"z\", { event = [\"a/b\", \"c\"] }, { any = [\"z\", { event = [\"a/b\", \"c\"], \
+             from = [\"x.1\", \"x.2\"] }] }], within = \"2ms\" }",
+        ),
+        ("{ all = ['z', 'y'], within = '2ms' }", "{ all = [\"z\", \"y\"], within = \"2ms\" }"),
+        (
+            "{ all = [{ any = ['z', 'x.2'] }, { any = ['y'] }] }",
+            "{ all = [{ any = [\"x.2\", \"z\"] }, { any = [\"y\"] }] }",
+        ),
+        ("{ any = ['z', { event = 'a/b' }] }", "{ any = [\"z\", { event = [\"a/b\"] }] }"),
+        ("{ any = ['x.2', { event = 'a/b' }] }", "{ any = [\"x.2\", \"x.1\", { event = [\"a/b\"] }] }"),
+        ("{ any = ['y', { event = 'c', from = ['y'] }] }", "{ any = [\"y\", { event = [\"c\"], from = [\"y\"] }] }"),
+        ("{ any = [{ event = 'a/b' }, { event = 'c', from = ['y'] }] }", "{ event = [\"a/b\", \"c\"] }"),
+    ] {
+        let text = format!("{head}{given}");
+        let system = read(&text, "groups.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{given}")).system;
+        assert!(write(&system).contains(&format!("after = {written}\n")), "{given}:\n{}", write(&system));
+        round_trip(&text, None);
+    }
 }
 
 /// The shortest period of an operation, and how much longer the longest is.
@@ -72,7 +108,7 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
     let burst = many && !triggered && (draw[1] / 2).is_multiple_of(3);
     let mut lines = vec![format!("[operation.'op {index}']"), format!("on = 'p{}'", draw[1] % 2)];
     if triggered && draw[6].is_multiple_of(2) {
-        lines.push(format!("after = {{ {} }}", events(index, draw)));
+        lines.push(format!("after = {{ {} }}", selections(index, draw)));
         lines.push(format!("guard = '{}'", ["off", "on", "idle"][draw[4] as usize % 3]));
     } else if triggered {
         let kind = if draw[2].is_multiple_of(2) { "all" } else { "any" };
@@ -98,6 +134,9 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
         if draw[9].is_multiple_of(4) {
             lines.push(format!("repeat = {{ legs = {}, critical = {} }}", 1 + draw[9] % 5, draw[9] % 2));
         }
+    }
+    if triggered && draw[8].is_multiple_of(3) {
+        lines.push(format!("timeout = '{}us'", 1 + draw[9] % 90_000));
     }
     if many && !burst {
         lines.push(format!("count = {}", 1 + draw[3] % 4));
@@ -130,6 +169,22 @@ fn events(index: usize, draw: &[u64; 12]) -> String {
     });
     let from = if draw[9].is_multiple_of(3) { ", from = ['op 0']" } else { "" };
     format!("event = [{}]{from}", patterns.collect::<Vec<_>>().join(", "))
+}
+
+/// Events alone, or in groups.
+fn selections(index: usize, draw: &[u64; 12]) -> String {
+    let events = events(index, draw);
+    let except = if draw[10].is_multiple_of(7) { ", except = ['group 0/**']" } else { "" };
+    let operation = format!("'op {}'", draw[9] % index as u64);
+    match draw[10] % 5 {
+        0 => format!("any = [{operation}, {{ {events} }}]"),
+        1 => format!("all = [{operation}, {{ {events} }}]"),
+        2 => format!("all = [{{ {events} }}, {{ event = ['group 0/**', 's']{except} }}, {{ any = [{operation}] }}]"),
+        3 => format!(
+            "all = [{operation}, {{ any = ['op 0', {{ {events} }}] }}, {{ event = ['s', 'group 0/**']{except} }}], within = '1ms'"
+        ),
+        _ => events,
+    }
 }
 
 /// Whether requests release it.

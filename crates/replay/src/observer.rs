@@ -104,7 +104,9 @@ impl<'a> Observer<'a> {
     pub fn counts(event: &TraceEvent) -> bool {
         matches!(
             event,
-            TraceEvent::Decision(DispatchDecision::End(_) | DispatchDecision::Switch { .. }) | TraceEvent::Cpu(_)
+            TraceEvent::Decision(
+                DispatchDecision::End(_) | DispatchDecision::Switch { .. } | DispatchDecision::Discard { .. }
+            ) | TraceEvent::Cpu(_)
         )
     }
 
@@ -132,6 +134,7 @@ impl<'a> Observer<'a> {
                     ends.push(*end);
                 }
             }
+            TraceEvent::Decision(DispatchDecision::Discard { to, reason, .. }) => self.stats.discard(*to, *reason),
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
             TraceEvent::Cpu(seen) => {
                 if let (hyoshi_trace::CpuEvent::Clock { host, offset, .. }, Some((reference, ahead))) =

@@ -37,6 +37,13 @@ impl ReportInput<'_> {
         let mut notes = self.notes.clone();
         notes.extend(exceeded::note(self, &analysis));
         notes.extend(self.elsewhere());
+        let groups = self.groups(&bounds);
+        notes.extend(groups.iter().filter(|group| !group.discarded.is_empty()).map(|group| ReportNote {
+            level: NoteLevel::Info,
+            topic: "dropped events".into(),
+            text: format!("{}: {}", group.name, group.discarded.text()),
+            remedy: None,
+        }));
         Summary {
             hyoshi: Head {
                 schema: SCHEMA,
@@ -63,7 +70,7 @@ impl ReportInput<'_> {
             classes: [true, false].into_iter().filter_map(|critical| self.class(critical)).collect(),
             over_time: self.over_time(),
             epochs: (0..system.epochs.len()).map(|epoch| self.epoch(epoch)).collect(),
-            groups: self.groups(&bounds),
+            groups,
             operations,
             chains,
             misses: self.misses(),
@@ -225,6 +232,8 @@ impl ReportInput<'_> {
         let deadlines = || settings().map(|setting| setting.deadline.span().as_nanos());
         let mut counts = hyoshi_trace::Counts::default();
         rows.iter().for_each(|row| counts += &self.figures.stats.row_counts(row));
+        let mut discarded = DiscardsSummary::default();
+        rows.iter().for_each(|row| discarded += DiscardsSummary::of(self.figures.stats, row.operation()));
         let mut processors: Vec<&str> = Vec::new();
         for row in rows {
             let name = system.processor(row.processor()).name.as_str();
@@ -243,6 +252,7 @@ impl ReportInput<'_> {
             deadline_ns: deadlines().min().unwrap_or(0),
             deadline_max_ns: deadlines().max().unwrap_or(0),
             counts: CountsSummary::from(&counts),
+            discarded,
             bound: self.bound(rows, bounds),
             regions: match system.epochs.len() {
                 1 => Vec::new(),

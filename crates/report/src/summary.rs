@@ -4,11 +4,13 @@
 //! since the start in fields that end in `at_ns`, shares are parts per million in fields that end
 //! in `_ppm`. `docs/json.md` describes every field.
 
-use hyoshi_model::Span;
+use core::ops::AddAssign;
+
+use hyoshi_model::{OperationId, Span};
 use hyoshi_trace::stats::distribution::Nanos;
 use hyoshi_trace::stats::over_time::Ends;
-use hyoshi_trace::stats::{Distribution, Extent};
-use hyoshi_trace::{Counts, JobOutcome};
+use hyoshi_trace::stats::{Distribution, Extent, Stats};
+use hyoshi_trace::{Counts, DiscardReason, JobOutcome};
 use serde::Serialize;
 
 use crate::figures::{count, percent};
@@ -282,6 +284,42 @@ impl From<&Counts> for CountsSummary {
     }
 }
 
+/// Completions that released no job of an operation that they trigger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiscardsSummary {
+    /// Older than its correlation window allows.
+    pub too_old: u64,
+    /// While it was suspended.
+    pub suspended: u64,
+}
+
+impl DiscardsSummary {
+    /// Those of an operation.
+    pub fn of(stats: &Stats, operation: OperationId) -> DiscardsSummary {
+        let count = |reason| stats.discarded(operation, reason);
+        DiscardsSummary { too_old: count(DiscardReason::TooOld), suspended: count(DiscardReason::Suspended) }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == DiscardsSummary::default()
+    }
+
+    /// In words.
+    pub fn text(&self) -> String {
+        let counts = [(self.too_old, "older than its window"), (self.suspended, "while it was suspended")];
+        let counts = counts.into_iter().filter(|(many, _)| *many > 0);
+        counts.map(|(many, why)| format!("{} {why}", count(many))).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl AddAssign for DiscardsSummary {
+    fn add_assign(&mut self, other: DiscardsSummary) {
+        self.too_old += other.too_old;
+        self.suspended += other.suspended;
+    }
+}
+
 /// The distribution of a time; absent where there was none. Quantiles are to two digits (one for
 /// single operations of systems of more than 1,000), the rest is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -450,6 +488,9 @@ pub struct OperationSummary {
     pub deadline_max_ns: u64,
     /// What became of its jobs.
     pub counts: CountsSummary,
+    /// Completions that released no job of it; left out where there are none.
+    #[serde(skip_serializing_if = "DiscardsSummary::is_empty")]
+    pub discarded: DiscardsSummary,
     /// What is proved of its response.
     pub bound: BoundSummary,
     /// The same region by region; empty if there is but one.

@@ -41,6 +41,7 @@ pub(crate) struct CurrentJob {
     pub period: Span,
     pub importance: u32,
     pub critical: bool,
+    pub timed_out: bool,
 }
 
 /// The timing of a job, for calls of its body.
@@ -247,6 +248,11 @@ impl<'a> JobContext<'a> {
         self.current().release
     }
 
+    /// True if the operation's `timeout` released this job: no trigger has for so long. It has no payload.
+    pub fn timed_out(&self) -> bool {
+        self.begin.now.timed_out
+    }
+
     /// The absolute deadline of the part that runs.
     pub fn deadline(&self) -> Instant {
         self.current().deadline
@@ -290,8 +296,11 @@ impl<'a> JobContext<'a> {
     /// The payload of one predecessor, for operations that wait for `all`.
     pub fn payload_from(&self, predecessor: &str) -> Option<&[u8]> {
         let operation = self.system().operation(self.begin.now.job.operation);
-        let position = self.position(operation.trigger.predecessors(), predecessor)?;
-        self.inputs.get(position)?.as_ref().map(|payload| payload.bytes())
+        let predecessors = operation.trigger.predecessors();
+        let first = predecessors[self.position(predecessors, predecessor)?];
+        // In a correlation it may be in several groups.
+        let inputs = predecessors.iter().zip(self.inputs.iter()).filter(|(from, _)| **from == first);
+        inputs.filter_map(|(_, input)| input.as_ref()).map(|payload| payload.bytes()).next()
     }
 
     /// The payload as a value; `None` if there is none, or if its length differs from the type's.

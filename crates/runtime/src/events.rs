@@ -230,10 +230,11 @@ pub(crate) fn payload_holders(system: &System, id: OperationId, supplies: bool) 
     let operation = system.operation(id);
     let mut holders = if supplies { FEED + 1 } else { 0 };
     for other in &system.operations {
-        let triggers = other.trigger.predecessors().contains(&id);
+        // In a correlation it may be in several groups, and each keeps others of its completions.
+        let triggers = other.trigger.predecessors().iter().filter(|from| **from == id).count();
         let reads = other.reads.contains(&id);
-        holders += if triggers { 2 * other.queue.limit as usize + 5 } else { 0 } + usize::from(reads);
-        holders += if triggers && other.on != operation.on { LINK.min(64) } else { 0 };
+        holders += if triggers > 0 { (1 + triggers) * other.queue.limit as usize + 5 } else { 0 } + usize::from(reads);
+        holders += if triggers > 0 && other.on != operation.on { LINK.min(64) } else { 0 };
     }
     holders
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyoshi_model::{Instant, ProcessorId, Span};
+use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::{
     Interrupt, MonotonicClock, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake,
@@ -101,6 +101,33 @@ impl RunningNode {
     /// Events that found their ring full so far.
     pub fn lost_events(&self) -> u64 {
         self.parts.processors.iter().map(|part| part.drain.lost()).sum()
+    }
+
+    /// Suspends an operation that others trigger: until [`RunningNode::resume`], its triggers are dropped and counted,
+    /// and its `timeout` does not release it. Released jobs continue. False if no such operation runs here.
+    ///
+    /// It blocks the operation's processor for a moment, like a release.
+    pub fn suspend(&self, operation: &str) -> bool {
+        self.suspend_triggers(operation, true)
+    }
+
+    /// Resumes an operation that [`RunningNode::suspend`] suspended. False if no such operation runs here.
+    pub fn resume(&self, operation: &str) -> bool {
+        self.suspend_triggers(operation, false)
+    }
+
+    fn suspend_triggers(&self, operation: &str, on: bool) -> bool {
+        let system = &self.parts.common.system;
+        let triggered = |id: &OperationId| !system.operation(*id).trigger.predecessors().is_empty();
+        let named = |id: &OperationId| system.operation(*id).name == operation;
+        let Some(id) = system.operation_ids().find(named).filter(triggered) else { return false };
+        let here = |part: &&ProcessorThreads| part.processor.id == system.operation(id).on;
+        let Some(part) = self.parts.processors.iter().find(here) else { return false };
+        // Created before the section that lanes may wait for.
+        let mut wakeups = part.processor.wakeups();
+        part.processor.section(|crew, now| crew.suspend_triggers(now, id, on, &mut wakeups));
+        wakeups.deliver();
+        true
     }
 
     /// True if the run has ended for any reason: then call [`RunningNode::stop`].

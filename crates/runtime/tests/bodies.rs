@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{finish, plan, privileged, run_with, system, until, work};
 use hyoshi_model::Span;
 use hyoshi_runtime::{EmitError, EndedBy, Node, RunNote, SharedError, SharedValue, StartError};
-use hyoshi_trace::JobOutcome;
+use hyoshi_trace::{DiscardReason, DispatchDecision, JobOutcome};
 
 /// Observations of bodies, for checks after the run.
 type Seen<T> = Arc<Mutex<Vec<T>>>;
@@ -354,4 +354,62 @@ fn an_interrupt_ends_the_run() {
     let running = Node::new(system.clone(), plan.clone()).interrupt(interrupt.clone()).start().unwrap();
     interrupt.request();
     assert_eq!(finish(system, plan, running).finished.ended_by, EndedBy::Interrupted);
+}
+
+#[test]
+fn a_suspended_operation_runs_again_when_it_is_resumed_and_a_timeout_releases_it_without_an_event() {
+    let system = system(
+        "
+        duration = \"60s\"
+        [processor.main]
+        pool = 2
+        [event.gps]
+        [operation.sense]
+        every = \"10ms\"
+        wcet = \"0.1ms\"
+        payload = \"8B\"
+        supplies = [\"gps\"]
+        [operation.follow]
+        after = { event = \"gps\" }
+        wcet = \"0.1ms\"
+        timeout = \"100ms\"
+        ",
+    );
+    let plan = plan(&system);
+    let seen: Seen<(bool, bool)> = Seen::default();
+    let store = seen.clone();
+    let sensing = Arc::new(AtomicU64::new(1));
+    let senses = sensing.clone();
+    let node = Node::new(system.clone(), plan.clone())
+        .body("sense", move |job| {
+            while senses.load(Ordering::Relaxed) == 0 && !job.stop_asked() {
+                job.blocking(|| std::thread::sleep(Duration::from_millis(1)));
+            }
+            job.emit_value(&1u64).unwrap();
+        })
+        .body("follow", move |job| store.lock().unwrap().push((job.timed_out(), job.payload().is_some())));
+    let interrupt = hyoshi_os::Interrupt::manual(Arc::default());
+    let running = node.interrupt(interrupt.clone()).start().expect("it starts");
+    let count = || seen.lock().unwrap().len();
+    until("releases by events", || count() > 5);
+    assert!(!running.suspend("sense") && !running.suspend("nobody") && running.suspend("follow"));
+    std::thread::sleep(Duration::from_millis(20));
+    let suspended = count();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(count(), suspended);
+    assert!(running.resume("follow"));
+    until("releases after the resumption", || count() > suspended + 5);
+    assert!(seen.lock().unwrap().iter().all(|seen| *seen == (false, true)));
+    sensing.store(0, Ordering::Relaxed);
+    until("a timeout", || seen.lock().unwrap().last().is_some_and(|(timed_out, _)| *timed_out));
+    assert!(seen.lock().unwrap().iter().all(|(timed_out, payload)| timed_out != payload));
+    sensing.store(1, Ordering::Relaxed);
+    interrupt.request();
+    let ran = finish(system, plan, running);
+    let dropped = |reason| {
+        let is = |decision: &&DispatchDecision| matches!(decision, DispatchDecision::Discard { reason: one, .. } if *one == reason);
+        ran.decisions().map(|(_, decision)| decision).filter(is).count()
+    };
+    assert!(dropped(DiscardReason::Suspended) > 5 && dropped(DiscardReason::TooOld) == 0);
+    ran.replay();
 }

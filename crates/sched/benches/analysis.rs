@@ -52,6 +52,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         on_overrun: OnOverrun::Report,
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
+        timeout: None,
         payload: 0,
     };
     let processor = |index: u32| Processor {

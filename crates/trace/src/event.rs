@@ -121,6 +121,15 @@ pub enum Input {
     /// The processor starts after instant 0. Earlier releases are omitted; job numbers continue as if they had
     /// happened. Only the first input can be `Begin`.
     Begin,
+    /// Suspends an operation that others trigger, or resumes it: while it is suspended, its triggers are dropped, and
+    /// its timeout does not release it. Released jobs continue. A `Tick` follows.
+    SuspendTriggers {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// True to suspend it.
+        on: bool,
+    },
 }
 
 /// An external request: a job with its own deadline, importance and criticality.
@@ -237,6 +246,39 @@ pub enum DispatchDecision {
         #[serde(with = "operation")]
         operation: OperationId,
     },
+    /// A completion is dropped and releases no job of the operation that it triggers.
+    Discard {
+        /// The operation that it triggers.
+        #[serde(with = "operation")]
+        to: OperationId,
+        /// The index of the completed operation among that operation's predecessors.
+        position: u16,
+        /// The release number of the job that completed.
+        number: u64,
+        /// Why.
+        reason: DiscardReason,
+    },
+    /// No trigger has released the operation within its timeout: it is released now.
+    TimeOut {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+    },
+}
+
+/// Why a completion is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiscardReason {
+    /// It is older than the correlation window (`within`) allows.
+    TooOld,
+    /// The operation that it triggers is suspended.
+    Suspended,
+}
+
+impl DiscardReason {
+    /// All reasons, in the order of reports.
+    pub const ALL: [DiscardReason; 2] = [DiscardReason::TooOld, DiscardReason::Suspended];
 }
 
 /// A completion that triggers an operation on another processor.

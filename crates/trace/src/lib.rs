@@ -30,8 +30,8 @@ pub mod stats;
 pub mod strategy_history;
 
 pub use event::{
-    CpuEvent, CpuUser, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, NoProbe, Probe, Signal, Slot, Ticket,
-    TraceEvent, Wait,
+    CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, NoProbe, Probe, Signal,
+    Slot, Ticket, TraceEvent, Wait,
 };
 pub use recording::{RecordingHeader, RecordingReader, RecordingWriter};
 pub use ring::{RingDrain, RingProbe};

@@ -6,7 +6,7 @@
 
 use hyoshi_model::{Deadline, Instant, Lateness, OperationId, ProcessorId, Span, System};
 
-use crate::event::{DispatchDecision, JobEnd, JobOutcome, Probe, TraceEvent};
+use crate::event::{DiscardReason, DispatchDecision, JobEnd, JobOutcome, Probe, TraceEvent};
 
 pub mod chain;
 pub mod counts;
@@ -50,6 +50,8 @@ pub struct Stats {
     over_time: OverTime,
     used: RegionUse,
     chains: Chains,
+    /// Completions that released no job, by the operation that they trigger.
+    discards: Vec<[u64; DiscardReason::ALL.len()]>,
 }
 
 /// The data of an operation for the record of a job's end. It is small, so that all operations stay in the cache.
@@ -187,7 +189,8 @@ impl Stats {
         let cells = vec![Cell::default(); rows.len() * epochs];
         let legs = system.epochs.iter().flat_map(|epoch| epoch.settings.iter().map(|setting| setting.legs)).collect();
         let (over_time, used) = (OverTime::new(system, over_time::MOST), RegionUse::new(system));
-        Stats { rows, operations, epochs, cells, legs, first_not_made: [None; 2], over_time, used, chains }
+        let discards = vec![Default::default(); operations.len()];
+        Stats { rows, operations, epochs, cells, legs, first_not_made: [None; 2], over_time, used, chains, discards }
     }
 
     /// Records a job's end. Chains with `reads` need the ends of all processors in the order of time.
@@ -225,6 +228,18 @@ impl Stats {
         if first.is_none_or(|first| end.end < first.end) {
             *first = Some(*end);
         }
+    }
+
+    /// Records a completion that released no job of the operation that it triggers.
+    pub fn discard(&mut self, to: OperationId, reason: DiscardReason) {
+        if let Some(discards) = self.discards.get_mut(to.index()) {
+            discards[reason as usize] += 1;
+        }
+    }
+
+    /// How many completions released no job of an operation, for a reason.
+    pub fn discarded(&self, to: OperationId, reason: DiscardReason) -> u64 {
+        self.discards[to.index()][reason as usize]
     }
 
     /// Records several ends. If many operations outgrow the cache, a short loop first fetches all that the records
@@ -353,12 +368,14 @@ impl Stats {
     }
 }
 
-/// Records job ends and ignores all other events.
+/// Records job ends and discarded completions, and ignores all other events.
 impl Probe for Stats {
     #[inline]
     fn event(&mut self, _: Instant, event: TraceEvent) {
-        if let TraceEvent::Decision(DispatchDecision::End(end)) = event {
-            self.record(&end);
+        match event {
+            TraceEvent::Decision(DispatchDecision::End(end)) => self.record(&end),
+            TraceEvent::Decision(DispatchDecision::Discard { to, reason, .. }) => self.discard(to, reason),
+            _ => {}
         }
     }
 }

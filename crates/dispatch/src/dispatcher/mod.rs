@@ -58,6 +58,8 @@ pub struct Dispatcher<P> {
     /// How late periodic releases are, if known beforehand.
     late: alloc::sync::Arc<alloc::collections::BTreeMap<JobId, Span>>,
     guards: Timers,
+    /// Of operations with a timeout. See `correct_timeouts`.
+    timeouts: Timers,
     /// Watched jobs: when each may reach its worst case.
     watches: Vec<(Instant, Slot)>,
     watch_next: Instant,
@@ -146,6 +148,10 @@ impl<P: Probe> Dispatcher<P> {
                 }
             }
         }
+        let mut timeouts = Timers::with_capacity(operations.len());
+        for (local, operation) in operations.iter().enumerate().filter(|(_, operation)| operation.timeout.is_some()) {
+            timeouts.set(operation.times_out, local as u32);
+        }
         let hard_cap = HardCapEnforcer::new(processor.hard_cap);
         let cap = CapEnforcer::new(processor.cap_ppm, processor.cap_window, lanes.len());
         let mut disciplines: Vec<Discipline> = plan.levels.iter().map(|level| level.discipline).collect();
@@ -174,6 +180,7 @@ impl<P: Probe> Dispatcher<P> {
             arrivals,
             late,
             guards: Timers::with_capacity(bound),
+            timeouts,
             watches: Vec::with_capacity(bound),
             watch_next: Instant::NEVER,
             // Room for every resource that live jobs can hold.
@@ -245,6 +252,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Enter { index } => self.enter_region(now, index, effects),
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
             Input::Begin => self.begin(now, effects),
+            Input::SuspendTriggers { operation, on } => self.suspend_triggers(now, operation, on, effects),
         }
         self.show(effects);
     }
@@ -275,7 +283,7 @@ impl<P: Probe> Dispatcher<P> {
             }
             Input::Invoke(request) => request.operation.index() < system.operations.len(),
             Input::Enter { index } => usize::from(*index) < system.epochs.len(),
-            Input::Retime { .. } | Input::Cancel { .. } => true,
+            Input::Retime { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
         }
     }
 
@@ -316,13 +324,14 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Handles timers due until `to`: at one instant epochs, then releases, then guards. Without `guards_at_last`,
-    /// guards due at `to` wait for signals.
+    /// Handles timers due until `to`: at one instant epochs, then releases, then guards, then timeouts. Without
+    /// `guards_at_last`, guards and timeouts due at `to` wait for signals.
     pub(super) fn advance(&mut self, now: Instant, to: Instant, guards_at_last: bool, effects: &mut Effects) {
         loop {
             // `<=` keeps this order.
-            let (epoch, arrival, guard) = (self.next_epoch, self.arrivals.next(), self.guards.next());
-            let due = epoch.min(arrival).min(guard);
+            let (epoch, arrival) = (self.next_epoch, self.arrivals.next());
+            let (guard, timeout) = (self.guards.next(), self.timeouts.next());
+            let due = epoch.min(arrival).min(guard).min(timeout);
             if due > to || due == Instant::NEVER {
                 break;
             }
@@ -330,10 +339,12 @@ impl<P: Probe> Dispatcher<P> {
                 self.begin_next_epoch(now, effects);
             } else if arrival == due {
                 self.arrive_periodic(now, effects);
-            } else if due < to || guards_at_last {
+            } else if due == to && !guards_at_last {
+                break;
+            } else if guard == due {
                 self.open_guard(now, due, effects);
             } else {
-                break;
+                self.time_out(now, effects);
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use alloc::{collections::BTreeMap, sync::Arc};
 
-use hyoshi_model::{Deadline, Instant, JobId, OnBusy, Span, WhenFull};
+use hyoshi_model::{Deadline, Instant, JobId, OnBusy, OperationId, Span, WhenFull};
 use hyoshi_sched::Placement;
-use hyoshi_trace::{DispatchDecision, JobOutcome, Probe, Slot};
+use hyoshi_trace::{DiscardReason, DispatchDecision, JobOutcome, Probe, Slot, TraceEvent};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -12,7 +12,7 @@ use crate::job::{Job, JobState, Transition};
 use crate::join::CompletionToken;
 use crate::lane::LaneState;
 use crate::operation::{Intake, OperationState};
-use crate::tickets::TicketSet;
+use crate::tickets::{TicketSet, Tickets};
 use crate::timers::Timers;
 
 impl<P: Probe> Dispatcher<P> {
@@ -54,14 +54,26 @@ impl<P: Probe> Dispatcher<P> {
         at: Instant,
         effects: &mut Effects,
     ) {
-        let OperationState { intake, tickets, .. } = &mut self.operations[local as usize];
+        let OperationState { id, intake, tickets, suspended, .. } = &mut self.operations[local as usize];
+        if *suspended {
+            effects.returned.extend(token.ticket);
+            let (to, number) = (*id, token.number);
+            self.decision(now, DispatchDecision::Discard { to, position, number, reason: DiscardReason::Suspended });
+            return;
+        }
         if tickets.is_none() {
             effects.returned.extend(token.ticket.take());
         }
         let mut set = TicketSet::default();
         match intake {
             Intake::Join(join) => {
-                let Some(joined) = join.arrive(usize::from(position), token, &mut effects.returned) else { return };
+                let joined = join.arrive(position, token, &mut effects.returned);
+                for &(position, number) in join.too_old() {
+                    let discard =
+                        DispatchDecision::Discard { to: *id, position, number, reason: DiscardReason::TooOld };
+                    self.probe.event(now, TraceEvent::Decision(discard));
+                }
+                let Some(joined) = joined else { return };
                 token = joined;
                 if let Some(tickets) = tickets {
                     set = tickets.take();
@@ -87,9 +99,70 @@ impl<P: Probe> Dispatcher<P> {
             operation.next_number += 1;
         }
         let release = at.saturating_add(operation.offset);
+        self.restart_timeout(local, at);
         let mut job = self.new_job(local, token, release);
         job.tickets = set;
         self.admit(now, job, effects);
+    }
+
+    /// A trigger at `from`: the timeout counts from there.
+    fn restart_timeout(&mut self, local: u32, from: Instant) {
+        let operation = &mut self.operations[local as usize];
+        let Some(timeout) = operation.timeout else { return };
+        operation.times_out = operation.times_out.max(from.saturating_add(timeout));
+        self.correct_timeouts();
+    }
+
+    /// Entries of `timeouts` are no later than the timeouts: only the first has to be exact.
+    fn correct_timeouts(&mut self) {
+        while let Some((due, local)) = self.timeouts.due(Instant::NEVER) {
+            let exact = self.operations[local as usize].times_out;
+            if due >= exact {
+                break;
+            }
+            self.timeouts.replace_first(exact);
+        }
+    }
+
+    /// The first timeout is over: it releases its operation, and the next one counts from then.
+    pub(super) fn time_out(&mut self, now: Instant, effects: &mut Effects) {
+        let Some((due, local)) = self.timeouts.due(now) else { return };
+        let operation = &mut self.operations[local as usize];
+        let id = operation.id;
+        let releases = operation.enabled && !operation.suspended && !self.off && !self.absent;
+        let release = due.saturating_add(operation.offset);
+        let token = CompletionToken { origin: release, ..operation.own_token(release) };
+        operation.next_number += u64::from(releases);
+        operation.times_out = due.saturating_add(operation.timeout.unwrap_or_default());
+        self.correct_timeouts();
+        if !releases {
+            return;
+        }
+        self.decision(now, DispatchDecision::TimeOut { operation: id });
+        let tickets = self.operations[local as usize].tickets.as_mut().map(Tickets::take).unwrap_or_default();
+        let job = Job { timed_out: true, tickets, ..self.new_job(local, token, release) };
+        self.admit(now, job, effects);
+    }
+
+    /// Suspends or resumes an operation that others trigger.
+    pub(super) fn suspend_triggers(&mut self, now: Instant, id: OperationId, on: bool, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        let Some(local) = self.local(id) else { return };
+        let operation = &mut self.operations[local as usize];
+        if core::mem::replace(&mut operation.suspended, on) == on {
+            return;
+        }
+        if !on {
+            // The earlier timeouts released nothing.
+            self.restart_timeout(local, now);
+        } else if let Intake::Join(join) = &mut operation.intake {
+            for (position, number) in join.waiting() {
+                let reason = DiscardReason::Suspended;
+                let discard = DispatchDecision::Discard { to: id, position, number, reason };
+                self.probe.event(now, TraceEvent::Decision(discard));
+            }
+            join.clear(&mut effects.returned);
+        }
     }
 
     /// The next leg of a load chain, released by the one before.
@@ -145,6 +218,7 @@ impl<P: Probe> Dispatcher<P> {
             level: place.level,
             tie: place.tie,
             importance: operation.importance,
+            timed_out: false,
             other,
             legs_at: (second.critical.level, second.other.level),
             carried: false,

@@ -1,5 +1,5 @@
-//! Recorded input from outside: delays and losses of signals (`--links recorded`), requests, and starts of hosts that
-//! joined late.
+//! Recorded input from outside: delays and losses of signals (`--links recorded`), requests, suspended operations, and
+//! starts of hosts that joined late.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) struct RecordedSignals {
     known: HashMap<Key, (Option<Instant>, Option<Instant>)>,
     /// Operations on processors that the recording contains.
     contained: Vec<bool>,
-    /// Requests and late starts, by processor in order of arrival.
+    /// Requests, late starts and suspended operations, by processor in order of arrival.
     inputs: Vec<(Instant, ProcessorId, Input)>,
 }
 
@@ -31,7 +31,9 @@ impl RecordedSignals {
     /// The next event of the recording.
     pub fn event(&mut self, processor: ProcessorId, at: Instant, event: &TraceEvent) {
         match event {
-            TraceEvent::Input(input @ (Input::Invoke(_) | Input::Begin)) => self.inputs.push((at, processor, *input)),
+            TraceEvent::Input(input @ (Input::Invoke(_) | Input::Begin | Input::SuspendTriggers { .. })) => {
+                self.inputs.push((at, processor, *input));
+            }
             TraceEvent::Decision(DispatchDecision::Send(signal)) => {
                 self.known.entry(key(signal)).or_default().0 = Some(signal.due)
             }
@@ -51,7 +53,7 @@ impl RecordedSignals {
         }
     }
 
-    /// Every request and late start, in the order of time.
+    /// Every request, late start and suspended operation, in the order of time.
     pub fn inputs(&mut self) -> Vec<(Instant, ProcessorId, Input)> {
         let mut inputs = std::mem::take(&mut self.inputs);
         inputs.sort_by_key(|(at, ..)| *at);

@@ -210,7 +210,7 @@ pub(super) fn declare<'a>(
         if let Some(trigger) = piece.trigger {
             let place = of.calls.map_or(of.name.place, |call| call.method.place);
             let names = AtPlace::new(vec![AtPlace::new(call_parts[trigger].name.as_str(), place)], place);
-            one.after = Some(After { all: true, names, events: None });
+            one.after = Some(After::operations(true, names));
         }
         match piece.part {
             CallPhase::Whole => {}

@@ -44,6 +44,8 @@ pub(super) struct DeclaredOperation<'a> {
     pub on_busy: OnBusy,
     /// `None` when the file has no value.
     pub guard: Option<AtPlace<Guard>>,
+    /// The longest time without a release by its triggers.
+    pub timeout: Option<Span>,
     pub payload: u32,
     pub written: Written,
 }
@@ -51,19 +53,44 @@ pub(super) struct DeclaredOperation<'a> {
 #[derive(Clone)]
 pub(super) struct After<'a> {
     pub all: bool,
-    /// The operations that trigger it; after events, they are known after `events::resolve`.
+    /// The operations that it names; with `all`, each is required.
     pub names: AtPlace<Vec<AtPlace<&'a str>>>,
-    pub events: Option<SelectedEvents<'a>>,
+    /// With `all`, one completion of each group is required.
+    pub groups: Vec<TriggerGroup<'a>>,
+    /// How far apart the origins of a group's completions may be.
+    pub within: Option<AtPlace<Span>>,
 }
 
-/// `event` and `from`.
+/// Operations of which any one is sufficient.
+#[derive(Clone)]
+pub(super) struct TriggerGroup<'a> {
+    pub names: AtPlace<Vec<AtPlace<&'a str>>>,
+    pub events: Vec<SelectedEvents<'a>>,
+}
+
+/// `event`, `from` and `except`.
 #[derive(Clone)]
 pub(super) struct SelectedEvents<'a> {
-    pub patterns: Vec<AtPlace<&'a str>>,
+    pub patterns: AtPlace<Vec<AtPlace<&'a str>>>,
     /// The suppliers, if not all.
     pub from: Option<Vec<AtPlace<&'a str>>>,
-    /// The positions of the events that trigger it, known after `events::resolve`.
+    /// Events or suppliers that it omits; only suppliers after `events::resolve`.
+    pub except: AtPlace<Vec<AtPlace<&'a str>>>,
+    /// The suppliers, with those that it omits, known after `events::resolve`.
+    pub suppliers: AtPlace<Vec<AtPlace<&'a str>>>,
+    /// The positions of the events, known after `events::resolve`.
     pub positions: Vec<u32>,
+}
+
+impl<'a> After<'a> {
+    /// After these operations.
+    pub fn operations(all: bool, names: AtPlace<Vec<AtPlace<&'a str>>>) -> Self {
+        After { all, names, groups: Vec::new(), within: None }
+    }
+
+    pub fn events(&self) -> impl Iterator<Item = &SelectedEvents<'a>> {
+        self.groups.iter().flat_map(|group| &group.events)
+    }
 }
 
 /// The phase between instances of a template.

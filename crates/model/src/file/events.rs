@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::declared::{After, DeclaredOperation, SelectedEvents};
+use super::declared::{DeclaredOperation, SelectedEvents};
 use super::expand::Operations;
 use super::limits;
 use super::log::{AtPlace, Log, Place};
@@ -13,6 +13,7 @@ use super::table::Table;
 use super::value::{InputValue, shortened};
 use crate::event::{Event, matches};
 use crate::ids::OperationId;
+use crate::system::Trigger;
 
 /// `[event.NAME]` as written.
 pub(super) struct DeclaredEvent<'a> {
@@ -64,8 +65,12 @@ pub(super) fn resolve<'a>(
         compared: 0,
     };
     for (one, count) in declared.iter_mut().zip(counts) {
-        let Some(After { names, events: Some(selected), .. }) = &mut one.after else { continue };
-        if !resolver.select(log, names, selected, count)? {
+        let Some(after) = &mut one.after else { continue };
+        let mut sound = true;
+        for selected in after.groups.iter_mut().flat_map(|group| &mut group.events) {
+            sound &= resolver.select(log, selected, count)?;
+        }
+        if !sound {
             (one.after, one.misread) = (None, true);
         }
     }
@@ -96,23 +101,17 @@ struct EventResolver<'e, 'a> {
 impl<'a> EventResolver<'_, 'a> {
     /// Finds the events of a selection, and the names of their suppliers. False, logged, when it is wrong; `None`,
     /// logged, when there are too many connections.
-    fn select(
-        &mut self,
-        log: &mut Log,
-        names: &mut AtPlace<Vec<AtPlace<&'a str>>>,
-        selected: &mut SelectedEvents<'a>,
-        count: usize,
-    ) -> Option<bool> {
+    fn select(&mut self, log: &mut Log, selected: &mut SelectedEvents<'a>, count: usize) -> Option<bool> {
         // The first pattern of each event.
         let mut events: Vec<(u32, AtPlace<&'a str>)> = Vec::new();
         let mut sound = true;
-        for pattern in &selected.patterns {
+        for pattern in &selected.patterns.value {
             sound &= self.find(log, *pattern)?;
             let Some(found) = self.matched.get(pattern.value) else { continue };
             let edges = found.iter().map(|event| self.connections[*event as usize].max(1)).sum::<usize>();
             self.edges = self.edges.saturating_add(edges.saturating_mul(count));
             if self.edges > limits::EDGES {
-                log.error(names.place, "too many connections between operations")
+                log.error(selected.patterns.place, "too many connections between operations")
                     .label(format!("{} with these", self.edges))
                     .help(format!("a system has at most {}; insert an operation between them", limits::EDGES));
                 return None;
@@ -121,6 +120,10 @@ impl<'a> EventResolver<'_, 'a> {
         }
         events.sort_by_key(|(event, _)| *event);
         events.dedup_by_key(|(event, _)| *event);
+        // Without all events it is unknown what `except` omits.
+        if sound {
+            sound = self.omit(log, selected, &mut events)?;
+        }
         // With the place of the first pattern.
         let mut suppliers = BTreeMap::new();
         for (event, pattern) in &events {
@@ -130,9 +133,13 @@ impl<'a> EventResolver<'_, 'a> {
                 suppliers.entry(*supplier).or_insert(pattern.place);
             }
         }
+        if sound {
+            let known = selected.except.value.iter().map(|name| self.is_supplier(log, *name, selected, &suppliers));
+            sound = known.fold(true, |sound, known| sound & known.is_some());
+        }
         let Some(from) = &selected.from else {
             let name = |(one, place): (usize, Place)| AtPlace::new(self.operations[one], place);
-            names.value = suppliers.into_iter().map(name).collect();
+            selected.suppliers.value = suppliers.into_iter().map(name).collect();
             selected.positions = events.into_iter().map(|(event, _)| event).collect();
             return Some(sound);
         };
@@ -141,17 +148,52 @@ impl<'a> EventResolver<'_, 'a> {
         }
         let mut chosen = BTreeSet::new();
         for name in from {
-            match self.supplier(*name).filter(|supplier| suppliers.contains_key(supplier)) {
-                Some(supplier) => _ = chosen.insert(supplier),
-                None => {
-                    self.refuse_supplier(log, *name, names.place, suppliers.keys());
-                    sound = false;
-                }
-            }
+            let supplier = self.is_supplier(log, *name, selected, &suppliers);
+            sound &= supplier.is_some();
+            chosen.extend(supplier);
         }
         let follows = |event: u32| self.suppliers[event as usize].iter().any(|one| chosen.contains(one));
-        names.value = from.clone();
+        selected.suppliers.value = from.clone();
         selected.positions = events.into_iter().map(|(event, _)| event).filter(|event| follows(*event)).collect();
+        Some(sound)
+    }
+
+    /// Removes the events that `except` omits, and leaves the suppliers there. An entry that matches an event is not a
+    /// supplier. False, logged, when one omits nothing, or all is omitted; `None`, logged, when there are too many
+    /// comparisons.
+    fn omit(
+        &mut self,
+        log: &mut Log,
+        selected: &mut SelectedEvents<'a>,
+        events: &mut Vec<(u32, AtPlace<&'a str>)>,
+    ) -> Option<bool> {
+        let is_operation = |resolver: &Self, name: &str| {
+            !name.contains('*') && resolver.names.get(name).is_none() && resolver.position(name).is_some()
+        };
+        let (suppliers, patterns): (Vec<_>, Vec<_>) =
+            selected.except.value.iter().partition(|name| is_operation(self, name.value));
+        selected.except.value = suppliers;
+        let (mut omitted, mut sound) = (BTreeSet::<u32>::new(), true);
+        for pattern in patterns {
+            sound &= self.find(log, pattern)?;
+            let Some(found) = self.matched.get(pattern.value).filter(|found| !found.is_empty()) else { continue };
+            let selects = |event: &&u32| events.binary_search_by_key(*event, |(event, _)| *event).is_ok();
+            let before = omitted.len();
+            let selects_any = found.iter().any(|event| selects(&event));
+            omitted.extend(found.iter().filter(selects));
+            if !selects_any {
+                log.error(pattern.place, format!("`{}` omits none of these events", shortened(pattern.value)))
+                    .also(selected.patterns.place, "these")
+                    .help("remove it, or name an event that `event` selects");
+                sound = false;
+            } else if omitted.len() == events.len() && before < events.len() {
+                log.error(pattern.place, "`except` omits all events")
+                    .also(selected.patterns.place, "these")
+                    .help("omit fewer, or remove the selection");
+                sound = false;
+            }
+        }
+        events.retain(|(event, _)| !omitted.contains(event));
         Some(sound)
     }
 
@@ -222,27 +264,33 @@ impl<'a> EventResolver<'_, 'a> {
     }
 
     /// The declared operation of a name, of an instance of a template, or of a method for a caller.
-    fn supplier(&self, name: AtPlace<&str>) -> Option<usize> {
-        let whole = || name.value.rsplit_once('.').or(name.value.split_once('@')).map(|(whole, _)| whole);
-        let found = self.operation_names.get(name.value).or_else(|| self.operation_names.get(whole()?));
+    fn position(&self, name: &str) -> Option<usize> {
+        let whole = || name.rsplit_once('.').or(name.split_once('@')).map(|(whole, _)| whole);
+        let found = self.operation_names.get(name).or_else(|| self.operation_names.get(whole()?));
         found.map(|position| position as usize)
     }
 
-    fn refuse_supplier<'s>(
+    /// The position of one of these suppliers by its name. `None`, logged, if it is another one.
+    fn is_supplier(
         &self,
         log: &mut Log,
         name: AtPlace<&str>,
-        events: Place,
-        suppliers: impl ExactSizeIterator<Item = &'s usize>,
-    ) {
-        if self.supplier(name).is_none() {
-            return self.operation_names.unknown(log, name);
+        selected: &SelectedEvents<'_>,
+        suppliers: &BTreeMap<usize, Place>,
+    ) -> Option<usize> {
+        let Some(position) = self.position(name.value) else {
+            self.operation_names.unknown(log, name);
+            return None;
+        };
+        if suppliers.contains_key(&position) {
+            return Some(position);
         }
         let more = if suppliers.len() > 12 { ", ..." } else { "" };
-        let known: Vec<_> = suppliers.take(12).map(|one| shortened(self.operations[*one])).collect();
+        let known: Vec<_> = suppliers.keys().take(12).map(|one| shortened(self.operations[*one])).collect();
         log.error(name.place, format!("`{}` supplies none of these events", shortened(name.value)))
-            .also(events, "these")
+            .also(selected.patterns.place, "these")
             .help(format!("suppliers: {}{more}", known.join(", ")));
+        None
     }
 
     fn warn_of_unused(&self, log: &mut Log) {
@@ -267,6 +315,7 @@ pub(super) fn connect(
     log: &mut Log,
     declared: &[DeclaredEvent<'_>],
     operations: &Operations<'_>,
+    triggers: &[Trigger],
 ) -> Option<Vec<Event>> {
     let event = |one: &DeclaredEvent<'_>| Event {
         name: one.name.value.to_string(),
@@ -277,20 +326,34 @@ pub(super) fn connect(
     };
     let mut events: Vec<Event> = declared.iter().map(event).collect();
     let mut connections = 0;
-    for id in (0..operations.len() as u32).map(OperationId) {
+    let ids = || (0..operations.len() as u32).map(OperationId);
+    let consumed = |id: OperationId| {
+        let after = operations.of(id).after.iter();
+        let events: BTreeSet<u32> =
+            after.flat_map(|after| after.events()).flat_map(|selected| &selected.positions).copied().collect();
+        events
+    };
+    for id in ids() {
         let one = operations.of(id);
-        let selected = one.after.as_ref().and_then(|after| after.events.as_ref());
-        let consumed = selected.map_or(&[][..], |selected| &selected.positions);
         let supplied = if one.is_before_call() { &[] } else { &one.supplies[..] };
-        connections += supplied.len() + consumed.len();
+        connections += supplied.len() + consumed(id).len();
         if connections > limits::EDGES {
             log.error(one.name.place, "too many connections of operations and events")
                 .label(format!("{connections} with these"))
                 .help(format!("a system has at most {}; use fewer events", limits::EDGES));
             return None;
         }
-        consumed.iter().for_each(|event| events[*event as usize].consumers.push(id));
         supplied.iter().for_each(|event| events[*event as usize].suppliers.push(id));
+    }
+    for id in ids() {
+        // Of an event with suppliers that are all omitted, none is left.
+        let predecessors: BTreeSet<OperationId> = triggers[id.index()].predecessors().iter().copied().collect();
+        for event in consumed(id) {
+            let event = &mut events[event as usize];
+            if event.suppliers.iter().any(|supplier| predecessors.contains(supplier)) {
+                event.consumers.push(id);
+            }
+        }
     }
     Some(events)
 }

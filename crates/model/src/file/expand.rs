@@ -9,7 +9,7 @@ use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::value::shortened;
 use crate::ids::OperationId;
-use crate::system::Trigger;
+use crate::system::{Correlation, Trigger};
 use crate::time::{LONGEST_SPAN, Span};
 
 /// All operations, with their names resolved.
@@ -194,15 +194,23 @@ impl<'a> Operations<'a> {
             let trigger = match &operation.after {
                 None if operation.requested() => Trigger::Any(Vec::new()),
                 None => Trigger::Periodic,
-                Some(after) if after.events.is_some() => {
-                    let mut suppliers = follow(&after.names)?;
-                    suppliers.sort_unstable();
-                    if suppliers.len() == 1 { Trigger::All(suppliers) } else { Trigger::Any(suppliers) }
+                Some(after) => {
+                    let named = follow(&after.names)?;
+                    let groups = after.groups.iter().map(|group| {
+                        let mut all = follow(&group.names)?;
+                        for selected in &group.events {
+                            let omitted: HashSet<_> = follow(&selected.except)?.into_iter().collect();
+                            all.extend(follow(&selected.suppliers)?.into_iter().filter(|one| !omitted.contains(one)));
+                        }
+                        all.sort_unstable();
+                        all.dedup();
+                        Some(all)
+                    });
+                    let groups = groups.collect::<Option<Vec<_>>>()?;
+                    trigger(log, operation, named, groups, &mut lost)?
                 }
-                Some(after) if after.all => Trigger::All(follow(&after.names)?),
-                Some(after) => Trigger::Any(follow(&after.names)?),
             };
-            let read = follow(&operation.reads)?;
+            let read = self.follow(log, &operation.reads, count, &mut edges, &mut lost)?;
             triggers.extend(std::iter::repeat_n(trigger, count));
             reads.extend(std::iter::repeat_n(read, count));
             misread.extend(std::iter::repeat_n(lost, count));
@@ -234,9 +242,7 @@ impl<'a> Operations<'a> {
         let operations = ranges.into_iter().flatten().flatten().map(OperationId);
         let operations: Vec<OperationId> = operations.filter(|operation| seen.insert(*operation)).collect();
         if operations.len() > limits::PREDECESSORS {
-            log.error(names.place, "too many operations trigger one")
-                .label(format!("{} of them", operations.len()))
-                .help(format!("at most {} may trigger one; insert operations between them", limits::PREDECESSORS));
+            too_many(log, names, operations.len());
             return None;
         }
         Some(operations)
@@ -271,4 +277,62 @@ impl<'a> Operations<'a> {
         }
         phases
     }
+}
+
+/// The trigger by operations that an operation names, and by groups. `None`, logged, when it follows too many.
+fn trigger(
+    log: &mut Log,
+    operation: &DeclaredOperation<'_>,
+    named: Vec<OperationId>,
+    groups: Vec<Vec<OperationId>>,
+    misread: &mut bool,
+) -> Option<Trigger> {
+    let Some(after) = &operation.after else { return Some(Trigger::Periodic) };
+    if let Some((_, group)) = groups.iter().zip(&after.groups).find(|(found, _)| found.is_empty()) {
+        if !std::mem::replace(misread, true) {
+            let selected = group.events.iter().find(|selected| !selected.except.value.is_empty());
+            log.error(
+                selected.map_or(group.names.place, |selected| selected.except.place),
+                "`except` omits all suppliers",
+            )
+            .help("omit fewer, or remove the selection");
+        }
+        return Some(Trigger::Any(named));
+    }
+    let count = named.len() + groups.iter().map(Vec::len).sum::<usize>();
+    if count > limits::PREDECESSORS {
+        too_many(log, &after.names, count);
+        return None;
+    }
+    if !after.all {
+        let events_only = named.is_empty();
+        let mut suppliers: Vec<OperationId> = groups.into_iter().flatten().filter(|one| !named.contains(one)).collect();
+        suppliers.sort_unstable();
+        suppliers.dedup();
+        let all = [named, suppliers].concat();
+        return Some(if events_only && all.len() == 1 { Trigger::All(all) } else { Trigger::Any(all) });
+    }
+    if let (Some(within), 0..=1) = (after.within, named.len() + groups.len()) {
+        log.error(within.place, "`within` joins at least two").help("remove it, or name another operation or event");
+        *misread = true;
+    }
+    let mut all: Vec<Vec<OperationId>> = named.into_iter().map(|one| vec![one]).collect();
+    for group in groups {
+        if !all.contains(&group) {
+            all.push(group);
+        }
+    }
+    let within = after.within.map(|within| within.value);
+    Some(match &all[..] {
+        [one] if one.len() > 1 => Trigger::Any(all.concat()),
+        [_] => Trigger::All(all.concat()),
+        several if within.is_none() && several.iter().all(|group| group.len() == 1) => Trigger::All(all.concat()),
+        _ => Trigger::Correlated(Correlation::new(&all, within)),
+    })
+}
+
+fn too_many(log: &mut Log, names: &AtPlace<Vec<AtPlace<&str>>>, count: usize) {
+    log.error(names.place, "too many operations trigger one")
+        .label(format!("{count} of them"))
+        .help(format!("at most {} may trigger one; insert operations between them", limits::PREDECESSORS));
 }

@@ -104,6 +104,8 @@ pub enum Kind {
     NameOrNames(&'static str),
     /// A table of names in an interface and names of the section.
     NameOf(&'static str),
+    /// A list of names of the first section and tables of the second.
+    NamesOr(&'static str, &'static str),
     /// A list of tables of the section.
     Tables(&'static str),
     /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of
@@ -158,6 +160,13 @@ pub const SECTIONS: &[Section] = &[
         doc: "What triggers it: `all`, `any` or `event`.",
         keys: AFTER,
     },
+    Section {
+        path: "operation.after.all",
+        shape: Shape::Inline,
+        doc: "A group: one completion of it is sufficient.",
+        keys: ONE_OF_ALL,
+    },
+    Section { path: "operation.after.any", shape: Shape::Inline, doc: "Events.", keys: ONE_OF_ANY },
     Section { path: "operation.calls", shape: Shape::Inline, doc: "A call of another's method.", keys: CALLS },
     Section { path: "operation.deadline", shape: Shape::Inline, doc: "A deadline from the origin.", keys: DEADLINE },
     Section { path: "operation.takes", shape: Shape::Inline, doc: "One of the ways to draw times.", keys: TAKES },
@@ -208,6 +217,8 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("operation", "supply", "supplies"),
     ("operation", "publishes", "supplies"),
     ("operation.after", "events", "event"),
+    ("operation.after", "window", "within"),
+    ("operation.after", "not", "except"),
     ("operation", "priority", "importance"),
     ("operation", "execution_time", "takes"),
     ("operation", "duration", "takes"),
@@ -506,6 +517,12 @@ const OPERATION: &[Key] = &[
         Described("after another processor on, in calls idle; else off"),
         "Keeps triggered releases a period apart; idle: less strictly when the processor idles.",
     ),
+    key(
+        "timeout",
+        Kind::Time,
+        Described("it waits"),
+        "Of an operation `after` others: it is released when nothing has released it for this long.",
+    ),
     key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(
         "count",
@@ -530,16 +547,54 @@ const OPERATION: &[Key] = &[
 ];
 
 const AFTER: &[Key] = &[
-    key("all", Kind::Names("operation"), Described("`any` or `event`"), "Runs when all of these have completed."),
-    key("any", Kind::Names("operation"), Described("`all` or `event`"), "Runs each time one of these has completed."),
+    key(
+        "all",
+        Kind::NamesOr("operation", "operation.after.all"),
+        Described("`any` or `event`"),
+        "Runs when all of these have completed.",
+    ),
+    key(
+        "any",
+        Kind::NamesOr("operation", "operation.after.any"),
+        Described("`all` or `event`"),
+        "Runs each time one of these has completed.",
+    ),
     key(
         "event",
         Kind::NameOrNames("event"),
         Described("`all` or `any`"),
         "Runs each time a supplier of these has completed; `*` matches a part of a name, `**` any number of parts.",
     ),
-    key("from", Kind::Names("operation"), Described("all suppliers"), "Only these suppliers of the events."),
+    FROM,
+    EXCEPT,
+    key(
+        "within",
+        Kind::Time,
+        Described("no limit"),
+        "For `all`: how far apart the origins of joined completions may be; an older one is dropped.",
+    ),
 ];
+
+const FROM: Key =
+    key("from", Kind::Names("operation"), Described("all suppliers"), "Only these suppliers of the events.");
+
+const EXCEPT: Key =
+    key("except", Kind::NameOrNames("event"), Described("none"), "Not these events, or not these suppliers.");
+
+const ONE_OF_ALL: &[Key] = &[
+    key("event", Kind::NameOrNames("event"), Described("`any`"), "One of these events is sufficient."),
+    FROM,
+    EXCEPT,
+    key(
+        "any",
+        Kind::NamesOr("operation", "operation.after.any"),
+        Described("`event`"),
+        "One completion of these is sufficient.",
+    ),
+];
+
+const ONE_OF_ANY: &[Key] =
+    &[key("event", Kind::NameOrNames("event"), Required, "Each of these events releases it."), FROM, EXCEPT];
 
 const CALLS: &[Key] = &[
     key("method", Kind::Name("operation"), Required, "The operation that is called: one with `called = true`."),

@@ -220,7 +220,7 @@ fn assemble(
     calls::check_requests(log, &declared);
     let operations = expand::Operations::expand(log, declared)?;
     let connections = operations.connect(log)?;
-    let events = events::connect(log, &declared_events, &operations)?;
+    let events = events::connect(log, &declared_events, &operations, &connections.triggers)?;
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let objects = objects::read(log, &top, &hosts, &operations);
@@ -280,6 +280,7 @@ fn assemble(
             on_overrun: declared.on_overrun,
             on_busy: declared.on_busy,
             guard,
+            timeout: declared.timeout,
             payload: declared.payload,
         }
     });
@@ -328,14 +329,18 @@ fn report_cycles(log: &mut Log, operations: &expand::Operations<'_>, cycles: Vec
 /// The release guard of each operation: by default on where a trigger is on another processor. In calls by default it
 /// opens at idle points, too: with `on`, one late call would make all later ones late.
 ///
-/// Not by default if any of several operations triggers: a guard releases one in a period, and the others would pile
-/// up.
+/// Not by default if any of several operations triggers, alone or in a group: a guard releases one in a period, and the
+/// others would pile up.
 fn guards(operations: &expand::Operations<'_>, triggers: &[Trigger]) -> Vec<Guard> {
     let guard = |(position, trigger): (usize, &Trigger)| {
         let declared = operations.of(OperationId(position as u32));
         let from_elsewhere =
             || trigger.predecessors().iter().any(|predecessor| operations.of(*predecessor).on != declared.on);
-        let merges = matches!(trigger, Trigger::Any(operations) if operations.len() > 1);
+        let merges = match trigger {
+            Trigger::Any(operations) => operations.len() > 1,
+            Trigger::Correlated(_) => true,
+            Trigger::All(_) | Trigger::Periodic => false,
+        };
         let is_of_call = declared.called || matches!(declared.part, declared::CallPhase::Rest { .. });
         match declared.guard {
             Some(guard) => guard.value,

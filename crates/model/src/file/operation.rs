@@ -1,6 +1,8 @@
 //! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
-use super::declared::{After, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, SelectedEvents, Written};
+use super::declared::{
+    After, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, SelectedEvents, TriggerGroup, Written,
+};
 use super::events;
 use super::log::{AtPlace, Log, Place};
 use super::names::Names;
@@ -65,6 +67,7 @@ impl<'a> DeclaredOperation<'a> {
             on_overrun: [OnOverrun::Report, OnOverrun::Demote, OnOverrun::Stop][on_overrun],
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
             guard,
+            timeout: table.given(log, "timeout", InputValue::positive_time).map(|timeout| timeout.value),
             payload,
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
@@ -100,6 +103,8 @@ impl<'a> DeclaredOperation<'a> {
         if calls {
             let chain = "move the load chain to an operation that this one triggers";
             refuse("repeat", "is not for operations that call", chain);
+            let caller = "set it on an operation that triggers this one";
+            refuse("timeout", "is not for operations that call", caller);
         }
         if let (true, OnBusy::Skip) = (calls, self.on_busy) {
             let queue = "remove it: `queue` limits the waiting jobs";
@@ -123,6 +128,9 @@ impl<'a> DeclaredOperation<'a> {
             refuse("repeat", "is for periodic operations", "release the load chain with `every`");
         } else if !calls {
             refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
+        }
+        if !triggered && !calls {
+            refuse("timeout", "is for operations after others", "remove it, or add `after`");
         }
         if table.get("burst").is_some() {
             if triggered || called || calls {
@@ -238,7 +246,7 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
         [first, second, ..] => {
             let place = table.get(second).map_or(table.place, |value| value.span().into());
             log.error(place, format!("`after` has both `{first}` and `{second}`"))
-                .help("keep one; to combine them, insert an operation");
+                .help("keep one; the lists of `all` and `any` may contain { event = \"...\" }");
             return None;
         }
         [] => {
@@ -247,18 +255,98 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
             return None;
         }
     };
-    let mut names = table.given(log, key, |given| match key {
-        "event" => given.one_or_several(),
-        _ => given.texts(),
-    });
-    let from = table.given(log, "from", InputValue::texts);
-    if key != "event" && table.get("from").is_some() {
-        log.error(table.place_of("from"), "`from` is for events").help("remove it, or use `event`");
-        names = None;
+    let mut misplaced = false;
+    for (only, wanted) in [("from", "event"), ("except", "event"), ("within", "all")] {
+        if key != wanted && table.get(only).is_some() {
+            let what = if wanted == "event" { "events" } else { "`all`" };
+            log.error(table.place_of(only), format!("`{only}` is for {what}"))
+                .help(format!("remove it, or use `{wanted}`"));
+            misplaced = true;
+        }
     }
-    let mut names = names?;
-    let what = if key == "event" { "event" } else { "operation" };
-    let lists = [("after", what, Some(&names)), ("from", "supplier", from.as_ref())];
+    let within = table.given(log, "within", InputValue::time);
+    let after = match key {
+        "event" => {
+            let events = read_selection(log, table)?;
+            let names = AtPlace::new(Vec::new(), events.patterns.place);
+            let group = TriggerGroup { names: names.clone(), events: vec![events] };
+            After { groups: vec![group], ..After::operations(false, names) }
+        }
+        _ => {
+            let (names, groups) = read_conditions(log, table, key)?;
+            After { groups, within, ..After::operations(key == "all", names) }
+        }
+    };
+    Some(after).filter(|_| !misplaced && (table.get("within").is_some() == within.is_some()))
+}
+
+/// The list of `all` or `any`: names of operations, and tables.
+fn read_conditions<'a>(
+    log: &mut Log,
+    table: &Table<'a>,
+    key: &str,
+) -> Option<(AtPlace<Vec<AtPlace<&'a str>>>, Vec<TriggerGroup<'a>>)> {
+    let section = if key == "all" { "operation.after.all" } else { "operation.after.any" };
+    let list = table.given(log, key, InputValue::list)?;
+    if list.value.is_empty() {
+        log.error(list.place, "`after` names no operation").help("name at least one");
+        return None;
+    }
+    let (mut names, mut groups, mut sound) = (AtPlace::new(Vec::new(), list.place), Vec::new(), true);
+    for item in list.value {
+        let place = Place::from(item.span());
+        match InputValue::of(item.get_ref()) {
+            InputValue::Table(entries) => {
+                let inner = Table::open(log, section, "", place, entries);
+                let group = inner.and_then(|inner| read_group(log, &inner, place));
+                sound &= group.is_some();
+                groups.extend(group);
+            }
+            given => match given.text() {
+                Ok(name) => names.value.push(AtPlace::new(name, place)),
+                Err(complaint) => {
+                    log_complaint(log, key, list.place, complaint.within(place));
+                    return None;
+                }
+            },
+        }
+    }
+    refuse_twice(log, &names.value);
+    sound.then_some((names, groups))
+}
+
+/// A table in the list of `all` or `any`.
+fn read_group<'a>(log: &mut Log, table: &Table<'a>, place: Place) -> Option<TriggerGroup<'a>> {
+    if table.get("any").is_none() {
+        let events = read_selection(log, table)?;
+        return Some(TriggerGroup { names: AtPlace::new(Vec::new(), place), events: vec![events] });
+    }
+    if let Some(second) = ["event", "from", "except"].into_iter().find(|key| table.get(key).is_some()) {
+        log.error(table.place_of(second), format!("a group has both `any` and `{second}`"))
+            .help("write any = [\"...\", { event = \"...\" }]");
+        return None;
+    }
+    let (names, inner) = read_conditions(log, table, "any")?;
+    Some(TriggerGroup { names, events: inner.into_iter().flat_map(|group| group.events).collect() })
+}
+
+/// `event`, `from` and `except`.
+fn read_selection<'a>(log: &mut Log, table: &Table<'a>) -> Option<SelectedEvents<'a>> {
+    if table.get("event").is_none() {
+        if !table.misread {
+            log.error(table.place, "this names no event").help("write { event = \"...\" }");
+        }
+        return None;
+    }
+    let patterns = table.given(log, "event", InputValue::one_or_several);
+    let from = table.given(log, "from", InputValue::texts);
+    let except = table.given(log, "except", InputValue::one_or_several);
+    let mut patterns = patterns?;
+    let lists = [
+        ("after", "event", Some(&patterns)),
+        ("from", "supplier", from.as_ref()),
+        ("except", "event", except.as_ref()),
+    ];
     for (key, what, list) in lists.into_iter().filter_map(|(key, what, list)| Some((key, what, list?))) {
         if list.value.is_empty() {
             log.error(list.place, format!("`{key}` names no {what}")).help("name at least one");
@@ -266,18 +354,20 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
         }
         refuse_twice(log, &list.value);
     }
-    if key != "event" {
-        return Some(After { all: key == "all", names, events: None });
-    }
-    if table.get("from").is_some() && from.is_none() {
+    let misread = |key: &str, read: bool| table.get(key).is_some() && !read;
+    if misread("from", from.is_some()) || misread("except", except.is_some()) {
         return None;
     }
-    let whole = names.place;
-    let placed =
-        |name: AtPlace<&'a str>| if name.place == Place::default() { AtPlace::new(name.value, whole) } else { name };
-    let patterns = std::mem::take(&mut names.value).into_iter().map(placed).collect();
-    let events = SelectedEvents { patterns, from: from.map(|from| from.value), positions: Vec::new() };
-    Some(After { all: false, names, events: Some(events) })
+    // A single text has no place of its own.
+    let place = |names: &mut AtPlace<Vec<AtPlace<&'a str>>>| {
+        let whole = names.place;
+        names.value.iter_mut().filter(|name| name.place == Place::default()).for_each(|name| name.place = whole);
+    };
+    let mut except = except.unwrap_or(AtPlace::new(Vec::new(), patterns.place));
+    place(&mut patterns);
+    place(&mut except);
+    let (from, suppliers) = (from.map(|from| from.value), AtPlace::new(Vec::new(), patterns.place));
+    Some(SelectedEvents { patterns, from, except, suppliers, positions: Vec::new() })
 }
 
 /// Bytes that a job may pass on.

@@ -54,6 +54,7 @@ fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
     match path {
         "operation" => Some(&["rate", "every", "after", "called"]),
         "operation.after" => Some(&["all", "any", "event"]),
+        "operation.after.all" => Some(&["event", "any"]),
         "operation.takes" => Some(&["uniform", "normal", "list", "file"]),
         _ => None,
     }
@@ -109,6 +110,7 @@ fn kind(kind: Kind) -> Value {
         Kind::NameOrNames(_) => or(text(), list(text())),
         Kind::NameOf(_) => json!({ "type": "object", "additionalProperties": or(text(), list(text())) }),
         Kind::Tables(path) => list(table(path)),
+        Kind::NamesOr(_, path) => list(or(text(), table(path))),
         Kind::Settings => settings(),
         Kind::Later(_) => json!({}),
     }

@@ -107,6 +107,13 @@ impl SettingInputs<'_> {
                     let slowest = from.iter().map(|one| one.1).max().unwrap_or_default();
                     (period, slowest, longest_deadline(&from))
                 }
+                Trigger::Correlated(correlation) => {
+                    let groups: Vec<_> = correlation.groups().map(from).collect();
+                    let shortest = |of: fn(&(Span, Span, Span)) -> Span| {
+                        groups.iter().filter_map(|group| group.iter().map(of).min()).max().unwrap_or_default()
+                    };
+                    (shortest(|one| one.0), shortest(|one| one.1), longest_deadline(&groups.concat()))
+                }
                 Trigger::Any(predecessors) => {
                     let from = from(predecessors);
                     let period = from.iter().map(|one| one.0).min().unwrap_or_default();

@@ -253,7 +253,7 @@ fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
 fn example(kind: Kind) -> &'static str {
     match kind {
         Kind::Text | Kind::TextOrPair | Kind::Name(_) | Kind::NameOrNames(_) => "\"...\"",
-        Kind::Names(_) | Kind::Pair(_) | Kind::Texts => "[\"a\", \"b\"]",
+        Kind::Names(_) | Kind::NamesOr(..) | Kind::Pair(_) | Kind::Texts => "[\"a\", \"b\"]",
         Kind::Wholes(..) => "[0, 1]",
         Kind::Advocates => "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]",
         Kind::Whole(..) => "1",

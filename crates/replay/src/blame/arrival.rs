@@ -1,7 +1,7 @@
 //! The trigger of a job, and the path from its predecessors' completion over the link or the network to its
 //! arrival.
 
-use hyoshi_model::{Deadline, Instant, JobId, Span, System, Trigger, execution_time};
+use hyoshi_model::{Deadline, Instant, JobId, OperationId, Span, System, Trigger, execution_time};
 
 use super::ResponsePart;
 use hyoshi_trace::{JobEnd, Signal};
@@ -55,6 +55,8 @@ pub(super) struct Arrivals {
     next: Option<Option<Crossing>>,
     /// The job that ended last: it triggers jobs that become ready within the same input.
     ended: Option<JobId>,
+    /// The operation whose timeout is over: it releases its next job.
+    timed_out: Option<OperationId>,
 }
 
 impl Arrivals {
@@ -71,6 +73,10 @@ impl Arrivals {
         *self = Arrivals::default();
     }
 
+    pub fn timed_out(&mut self, operation: OperationId) {
+        self.timed_out = Some(operation);
+    }
+
     pub fn ended(&mut self, job: JobId) {
         self.ended = Some(job);
     }
@@ -81,6 +87,10 @@ impl Arrivals {
             return Arrival { by: Some(before), at: Some(now), ..Arrival::default() };
         }
         let predecessors = system.operation(job.operation).trigger.predecessors();
+        // Nothing but time released it.
+        if self.timed_out == Some(job.operation) {
+            return Arrival::default();
+        }
         if predecessors.is_empty() {
             return Arrival::default();
         }

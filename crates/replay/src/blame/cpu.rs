@@ -439,7 +439,9 @@ impl<'a> CpuTracker<'a> {
             DispatchDecision::Epoch { .. }
             | DispatchDecision::Move { .. }
             | DispatchDecision::Overload
-            | DispatchDecision::Relegate { .. } => {}
+            | DispatchDecision::Relegate { .. }
+            | DispatchDecision::Discard { .. } => {}
+            DispatchDecision::TimeOut { operation } => self.arrivals.timed_out(*operation),
             // The caller reads the data of an ended job, then removes it.
             DispatchDecision::Send(_) | DispatchDecision::End(_) => {}
         }

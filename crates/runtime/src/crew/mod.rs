@@ -300,8 +300,9 @@ impl<S: Scheduled> Crew<S> {
 
     /// The state of a job for its body.
     fn current_job(&self, slot: Slot) -> CurrentJob {
-        let Job { id, origin, release, deadline, importance, critical, period, .. } = *self.dispatcher.job(slot);
-        CurrentJob { slot: Some(slot), job: id, origin, release, deadline, period, importance, critical }
+        let job = *self.dispatcher.job(slot);
+        let Job { id, origin, release, deadline, importance, critical, period, timed_out, .. } = job;
+        CurrentJob { slot: Some(slot), job: id, origin, release, deadline, period, importance, critical, timed_out }
     }
 
     /// True if some operation has a user's body.

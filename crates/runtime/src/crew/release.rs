@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant as WallClock;
 
 use hyoshi_dispatch::{CompletionTransport, JobState, OverrunAction};
-use hyoshi_model::{Instant, Span};
+use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
@@ -52,6 +52,17 @@ impl<S: Scheduled> Crew<S> {
             let enqueued = received + self.effects.work.enqueued;
             self.queueing.enqueued(enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
         }
+        self.settle(now, wakeups);
+    }
+
+    /// Suspends or resumes an operation that others trigger.
+    pub fn suspend_triggers(&mut self, now: Instant, operation: OperationId, on: bool, wakeups: &mut PendingWakeups) {
+        if self.closed || now >= self.common.until {
+            return;
+        }
+        self.handle(now, Input::SuspendTriggers { operation, on });
+        self.release_payloads(wakeups);
+        self.handle(now, Input::Tick);
         self.settle(now, wakeups);
     }
 

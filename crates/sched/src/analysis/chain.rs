@@ -203,7 +203,7 @@ impl Surroundings<'_> {
             for id in &segment.path {
                 let finish = self.agreement.finish[id.index()];
                 let finish = finish.ok_or_else(|| Missing::Predecessor { name: self.name(*id) })?;
-                passed |= *id != segment.path[0] && self.works[id.index()].joins();
+                passed |= *id != segment.path[0] && self.works[id.index()].mixes_origins();
                 let older = if passed { self.agreement.releases[id.index()].older } else { 0 };
                 left = add(finish.saturating_sub(earliest), older)?;
                 stages.push(ChainStage { operation: self.name(*id), by_ns: add(total, left)? });
@@ -213,15 +213,21 @@ impl Surroundings<'_> {
         Ok(Bound { total, stages })
     }
 
-    /// The missing bounds of values at a join of several roots: whether each completes, and how far apart.
+    /// The missing bounds of values at a join of several roots or at a correlation: whether each completes, and how far
+    /// apart.
     fn joins(&self, segments: &[Segment], requirement: Requirement) -> Option<Missing> {
         let pairs = segments.iter().flat_map(|segment| segment.path.windows(2));
-        let mut passed = pairs.filter(|pair| self.works[pair[1].index()].joins());
+        let has_timeout = |id: OperationId| self.system.operation(id).timeout.is_some();
+        let mut passed = pairs.filter(|pair| self.works[pair[1].index()].mixes_origins() || has_timeout(pair[1]));
         let why = |pair: &&[OperationId]| match requirement {
+            _ if self.system.operation(pair[1]).timeout.is_some() => Some("its timeouts release it without an input"),
             _ if segments.len() > 1 => Some("no analysis of operations that sample it"),
             Requirement::MaxReaction => Some("no analysis of reactions through it"),
             Requirement::Deadline if join::drops_values(&self.works[pair[1].index()], pair[0]) => {
                 Some("it drops values of a faster root, so not every input has an output: use max_age")
+            }
+            Requirement::Deadline if !self.works[pair[1].index()].joins() => {
+                Some("it drops values outside its window, so not every input has an output: use max_age")
             }
             Requirement::Deadline | Requirement::MaxAge => None,
         };
@@ -288,6 +294,7 @@ impl Surroundings<'_> {
                 let merges = match &self.system.operation(pair[1]).trigger {
                     Trigger::Any(any) => any.len() > 1,
                     Trigger::All(_) => self.system.operation(pair[1]).roots.len() > 1,
+                    Trigger::Correlated(_) => true,
                     Trigger::Periodic => false,
                 };
                 if merges {

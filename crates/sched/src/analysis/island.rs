@@ -2,7 +2,9 @@
 
 use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Chain, Contents, Epoch, Operation, OperationId, ProcessorId, Setting, System, Trigger};
+use hyoshi_model::{
+    Chain, Contents, Correlation, Epoch, Operation, OperationId, ProcessorId, Setting, System, Trigger,
+};
 
 /// Some processors with all their operations.
 pub(super) struct Island {
@@ -67,6 +69,10 @@ impl Island {
                     Trigger::Periodic => Trigger::Periodic,
                     Trigger::All(all) => Trigger::All(moved(all)),
                     Trigger::Any(any) => Trigger::Any(moved(any)),
+                    Trigger::Correlated(correlation) => Trigger::Correlated(Correlation {
+                        predecessors: moved(&correlation.predecessors),
+                        ..correlation.clone()
+                    }),
                 },
                 // An operation that is read may be on another island; it matters only along chains, which are within
                 // one.

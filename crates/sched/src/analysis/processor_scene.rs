@@ -164,15 +164,13 @@ fn released_above(work: &Work, site: &ProcessorScene<'_>) -> bool {
         ReleaseSource::Periodic | ReleaseSource::Unclear(_) => true,
         ReleaseSource::After { .. } | ReleaseSource::AfterAny { .. } => {
             let guarded = matches!(work.source, ReleaseSource::After { guarded: true, .. });
-            guarded || from_elsewhere(work, site) || work.offset > 0 || work.jitter > 0
+            let times_out = matches!(work.source, ReleaseSource::AfterAny { timeout: Some(_), .. });
+            guarded || times_out || from_elsewhere(work, site) || work.offset > 0 || work.jitter > 0
         }
     }
 }
 
 /// True if another processor triggers it.
 fn from_elsewhere(work: &Work, site: &ProcessorScene<'_>) -> bool {
-    let (ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors }) = &work.source else {
-        return false;
-    };
-    predecessors.iter().any(|hop| site.works[hop.from].on != work.on)
+    work.source.predecessors().iter().any(|hop| site.works[hop.from].on != work.on)
 }

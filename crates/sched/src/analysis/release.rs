@@ -27,7 +27,9 @@ pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> 
             }
             let after = |from: usize| least[from].saturating_add(works[from].bcet.saturating_mul(works[from].legs));
             let soonest = |hop: &Hop| Hop { error: if exact { 0 } else { hop.error }, ..*hop }.soonest(after(hop.from));
-            let first = predecessors.iter().map(soonest).min();
+            // A timeout's release is its origin.
+            let timeout = matches!(work.source, ReleaseSource::AfterAny { timeout: Some(_), .. }).then_some(0);
+            let first = predecessors.iter().map(soonest).chain(timeout).min();
             let first = match &work.source {
                 ReleaseSource::After { predecessors, join: Some(join), .. } if patterns => {
                     join::earliest(works, join, predecessors, &least)
@@ -55,7 +57,7 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
     {
         releases[index].reordered = true;
     }
-    if works.iter().any(Work::joins) {
+    if works.iter().any(Work::mixes_origins) {
         join_all(works, &mut releases, least, (finish, lost));
     }
     for (work, release) in works.iter().zip(&mut releases) {
@@ -74,7 +76,8 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
     releases
 }
 
-/// Releases after joins of several roots.
+/// Releases after joins of several roots, and after correlations: from the origin of the last completion, one of the
+/// others is at most the window older.
 fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Option<u64>], &[bool])) {
     loop {
         let mut moved = false;
@@ -93,8 +96,16 @@ fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Op
                 }
                 source => {
                     let before = || source.predecessors().iter().map(|hop| &releases[hop.from]);
-                    release.older = before().map(|before| before.older).max().unwrap_or_default();
-                    release.oldest = before().map(|before| before.oldest).max().unwrap_or_default();
+                    let window = if let ReleaseSource::AfterAny { within, .. } = source { *within } else { None };
+                    let most = |of: fn(&Release) -> u64| {
+                        before()
+                            .map(of)
+                            .max()
+                            .unwrap_or_default()
+                            .saturating_add(window.unwrap_or_default())
+                            .min(FOREVER)
+                    };
+                    (release.older, release.oldest) = (most(|before| before.older), most(|before| before.oldest));
                 }
             }
             // A guard releases at the reference's origin, however old the earliest is.

@@ -465,10 +465,19 @@ fn follow(system: &System, settings: &mut [Setting], concerns: impl Fn(&[Operati
         if operation.trigger == Trigger::Periodic || !concerns(&operation.roots) {
             continue;
         }
-        let any = matches!(operation.trigger, Trigger::Any(_));
         let of_roots = |of: fn(&Setting) -> Span| {
+            let roots = |of_one: OperationId| &system.operation(of_one).roots;
             let all = operation.roots.iter().map(|root| of(&settings[root.index()]));
-            if any { all.min() } else { all.max() }
+            match &operation.trigger {
+                Trigger::Any(_) => all.min(),
+                Trigger::All(_) | Trigger::Periodic => all.max(),
+                Trigger::Correlated(correlation) => {
+                    let group = |group: &[OperationId]| {
+                        group.iter().flat_map(|from| roots(*from)).map(|root| of(&settings[root.index()])).min()
+                    };
+                    correlation.groups().filter_map(group).max()
+                }
+            }
         };
         let (period, slowest) = (of_roots(|one| one.period), of_roots(|one| one.slowest));
         let setting = &mut settings[id.index()];

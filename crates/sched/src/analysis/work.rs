@@ -79,8 +79,10 @@ pub(super) enum ReleaseSource {
     /// One completion of each of these for each release of their one root, or of the only one. A join of several roots
     /// combines its predecessors' completions as described in [`join`](super::join).
     After { predecessors: Vec<Hop>, guarded: bool, join: Option<Join> },
-    /// Each completion of any of these.
-    AfterAny { predecessors: Vec<Hop> },
+    /// At most one for each completion of any of these. With `within`, a correlation: the completion joins others, and
+    /// their origins are at most this far apart. With `timeout`, a timeout releases it, too, at least this much after
+    /// the release before.
+    AfterAny { predecessors: Vec<Hop>, within: Option<u64>, timeout: Option<u64> },
     /// No analysis bounds it.
     Unclear(Missing),
 }
@@ -107,7 +109,7 @@ impl ReleaseSource {
     /// The operations that release it by their completions, in the system's order.
     pub fn predecessors(&self) -> &[Hop] {
         match self {
-            ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors } => predecessors,
+            ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors, .. } => predecessors,
             ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => &[],
         }
     }
@@ -122,6 +124,11 @@ impl Work {
     /// True if it joins operations with different roots.
     pub fn joins(&self) -> bool {
         matches!(self.source, ReleaseSource::After { join: Some(_), .. })
+    }
+
+    /// True if its jobs use completions with different origins.
+    pub fn mixes_origins(&self) -> bool {
+        self.joins() || matches!(self.source, ReleaseSource::AfterAny { within: Some(_), .. })
     }
 
     /// True if it needs the CPU in this scene.

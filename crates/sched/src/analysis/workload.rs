@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Deadline, Guard, OperationId, Preemption, Setting, Span, System, Trigger};
+use hyoshi_model::{Correlation, Deadline, Guard, OperationId, Preemption, Setting, Span, System, Trigger};
 
 use super::join;
 use super::merge;
@@ -81,9 +81,9 @@ fn merge_streams(works: &mut [Work]) {
                     let slowest = predecessors.iter().map(|hop| &works[hop.from]).max_by_key(|from| from.period);
                     slowest.map(|slowest| slowest.streams.clone()).unwrap_or_default()
                 }
-                ReleaseSource::AfterAny { predecessors } => {
+                ReleaseSource::AfterAny { predecessors, timeout, .. } => {
                     let running = predecessors.iter().map(|hop| &works[hop.from]).filter(|from| from.runs());
-                    running.flat_map(|from| from.streams.iter().copied()).collect()
+                    running.flat_map(|from| from.streams.iter().copied()).chain(*timeout).collect()
                 }
                 ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => continue,
             };
@@ -155,7 +155,8 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
 fn starved(works: &[Work], index: usize) -> bool {
     match &works[index].source {
         ReleaseSource::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
-        ReleaseSource::AfterAny { predecessors } => predecessors.iter().all(|hop| !works[hop.from].runs()),
+        ReleaseSource::AfterAny { timeout: Some(_), .. } => false,
+        ReleaseSource::AfterAny { predecessors, .. } => predecessors.iter().all(|hop| !works[hop.from].runs()),
         ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => false,
     }
 }
@@ -211,7 +212,7 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         offset: setting.offset.as_nanos(),
         jitter: setting.jitter.as_nanos(),
         sporadic,
-        phase: (matches!(system.epochs[..], [_]) && !sporadic)
+        phase: (matches!(system.epochs[..], [_]) && !sporadic && operation.timeout.is_none())
             .then(|| setting.phase.checked_add(setting.offset))
             .flatten()
             .map(Span::as_nanos),
@@ -223,7 +224,12 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
 fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let operation = system.operation(id);
     let unclear = || ReleaseSource::Unclear(Missing::Trigger { name: operation.name.clone() });
+    let no_bound = |why: &str| ReleaseSource::Unclear(Missing::Join { name: operation.name.clone(), why: why.into() });
     let guarded = operation.guard != Guard::Off;
+    let (mut within, timeout) = (None, operation.timeout.map(Span::as_nanos));
+    if timeout.is_some() && guarded {
+        return no_bound("its guard may delay timeouts without limit: remove `guard`");
+    }
     let (predecessors, merges) = match &operation.trigger {
         Trigger::Periodic => return ReleaseSource::Periodic,
         // Requests at the least interval are the worst: periodic ones, of any phase.
@@ -231,10 +237,28 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         Trigger::Any(any) if any.is_empty() => {
             return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });
         }
-        Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, false),
+        Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, timeout.is_some()),
         Trigger::All(all) if operation.roots.len() == 1 && system.numbered_by_root(id) => (all, false),
+        Trigger::All(_) if timeout.is_some() => {
+            return no_bound("it has a timeout, and completions may wait without limit: set `within`");
+        }
         Trigger::Any(any) if !guarded => (any, true),
         Trigger::All(all) if operation.roots.len() > 1 => (all, false),
+        // All origins are equal, or as far apart as those of the roots: the window drops nothing.
+        Trigger::Correlated(correlation) if timeout.is_none() && drops_nothing(system, id, correlation) => {
+            (&correlation.predecessors, false)
+        }
+        // Each release is one of a completion that arrives, and no origin is much older than that completion's.
+        Trigger::Correlated(Correlation { predecessors, within: Some(window), .. }) if !guarded => {
+            within = Some(window.as_nanos());
+            (predecessors, true)
+        }
+        Trigger::Correlated(Correlation { within: Some(_), .. }) => {
+            return no_bound("its guard may delay releases without limit: remove `guard`");
+        }
+        Trigger::Correlated(_) => {
+            return no_bound("one of several operations is sufficient, however old its completion: set `within`");
+        }
         Trigger::All(_) | Trigger::Any(_) => return unclear(),
     };
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
@@ -245,14 +269,44 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         Hop { from: from.index(), least: least.as_nanos(), most: most.as_nanos().saturating_add(error), error }
     };
     let joins = predecessors.len() > 1 && operation.roots.len() > 1 && !merges;
-    let predecessors = predecessors.iter().map(hop).collect();
+    let mut predecessors: Vec<Hop> = predecessors.iter().map(hop).collect();
     if merges {
-        return ReleaseSource::AfterAny { predecessors };
+        // One may be in several groups.
+        predecessors.sort_unstable_by_key(|hop| hop.from);
+        predecessors.dedup_by_key(|hop| hop.from);
+        return ReleaseSource::AfterAny { predecessors, within, timeout };
     }
     // The pattern is known when those of all predecessors are.
     let pattern = Pattern::InStep { reference: 0 };
     let join = joins.then(|| Join { room: u64::from(operation.queue.limit.max(1)), pattern });
     ReleaseSource::After { predecessors, guarded, join }
+}
+
+/// True if the completions that a correlation joins never differ by more than its window: those of one release number,
+/// or the k-th of roots with one period, whose origins differ by their phases.
+fn drops_nothing(system: &System, id: OperationId, correlation: &Correlation) -> bool {
+    let operation = system.operation(id);
+    if !correlation.is_plain() {
+        return false;
+    }
+    if operation.roots.len() == 1 {
+        return system.numbered_by_root(id);
+    }
+    let [epoch] = &system.epochs[..] else { return false };
+    let root = |from: &OperationId| match system.operation(*from).roots[..] {
+        [root] if system.numbered_by_root(*from) && system.operation(root).trigger == Trigger::Periodic => {
+            Some(&epoch.settings[root.index()])
+        }
+        _ => None,
+    };
+    let Some(roots) = correlation.predecessors.iter().map(root).collect::<Option<Vec<&Setting>>>() else {
+        return false;
+    };
+    let one_period = roots.iter().all(|root| root.period == roots[0].period && root.slowest == root.period);
+    let first = |root: &&Setting| root.phase.checked_add(root.offset).map_or(u64::MAX, Span::as_nanos);
+    let (earliest, latest) = (roots.iter().map(first).min(), roots.iter().map(first).max());
+    let spread = latest.unwrap_or(u64::MAX).saturating_sub(earliest.unwrap_or_default());
+    one_period && correlation.within.is_none_or(|within| spread <= within.as_nanos())
 }
 
 /// Under each strategy of its processor.

@@ -164,6 +164,7 @@ impl Build {
             on_overrun: OnOverrun::Report,
             on_busy: op.on_busy,
             guard: op.guard,
+            timeout: None,
             payload: 0,
         }
     }

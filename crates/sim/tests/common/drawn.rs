@@ -46,6 +46,7 @@ pub fn system(row: usize, seed: u64) -> System {
     if choose.one_in(4) {
         build = fusion(&mut choose, build);
     }
+    build = super::random::correlations(build, seed);
     let system = &mut build.0;
     settle(system);
     releases(&mut choose, system, taste);
@@ -236,6 +237,10 @@ pub fn settle(system: &mut Contents) {
                 Trigger::Periodic => Some(settings[index].period),
                 Trigger::All(_) => periods().max(),
                 Trigger::Any(_) => periods().min(),
+                Trigger::Correlated(correlation) => {
+                    let shortest = |group: &[OperationId]| group.iter().map(|from| settings[from.index()].period).min();
+                    correlation.groups().filter_map(shortest).max()
+                }
             };
             let deadline = from.iter().map(|from| inherited[from.index()]).max();
             let setting = &mut settings[index];

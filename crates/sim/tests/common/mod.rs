@@ -77,6 +77,7 @@ impl Build {
             on_overrun: OnOverrun::Report,
             on_busy: OnBusy::Queue,
             guard: Guard::Off,
+            timeout: None,
             payload: 0,
         });
         let setting = Setting {

@@ -28,6 +28,48 @@ impl Choices {
     }
 }
 
+/// In every second system one or two short operations that correlate others, or have a timeout. Drawn separately: the
+/// others stay as they are.
+pub fn correlations(mut build: Build, seed: u64) -> Build {
+    let mut choose = Choices::new(seed ^ 0xc0e1);
+    for _ in 0..choose.of(&[0, 0, 1, 2]) {
+        let count = build.0.operations.len() as u64;
+        let mut group = || (0..choose.of(&[1, 1, 2])).map(|_| OperationId(choose.below(count) as u32)).collect();
+        let mut groups: Vec<Vec<OperationId>> = vec![group(), group(), group()];
+        groups.truncate(choose.of(&[2, 2, 3]));
+        groups.iter_mut().for_each(|group| group.sort());
+        groups.iter_mut().for_each(Vec::dedup);
+        groups.dedup();
+        let window = choose.of(&[Some(0), Some(2_000), Some(10_000), Some(30_000), Some(30_000), None]);
+        let window = window.map(|most| Span::from_micros(choose.below(most + 1)));
+        let timeout = choose.one_in(3).then(|| Span::from_micros(1_000 + choose.below(40_000)));
+        let from: Vec<OperationId> = groups[0].clone();
+        let trigger = match &groups[..] {
+            [_] if timeout.is_none() => continue,
+            [_] if from.len() == 1 => Trigger::All(from),
+            [_] => Trigger::Any(from),
+            _ if choose.one_in(6) => Trigger::Any(from),
+            several => Trigger::Correlated(Correlation::new(several, window)),
+        };
+        let on = choose.below(build.0.processors.len() as u64) as u32;
+        let from: Vec<u32> = trigger.predecessors().iter().map(|id| id.0).collect();
+        let (own, wcet) = (choose.one_in(3), 20 + choose.below(300));
+        let build_of = build.after(&format!("o{count}"), on, &from, wcet as f64 / 1e3);
+        build = build_of.critical().with(|operation| {
+            (operation.trigger, operation.timeout) = (trigger, timeout);
+            operation.queue.limit = choose.of(&[1, 2, 8, 8]);
+            operation.guard = choose.of(&[Guard::Off, Guard::Off, Guard::Off, Guard::On, Guard::Idle]);
+        });
+        build = build.set(|setting| {
+            setting.critical_legs = 1;
+            if own {
+                setting.deadline = Deadline::Own(setting.period);
+            }
+        });
+    }
+    build
+}
+
 const STRATEGIES: [&str; 7] = ["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"];
 
 /// A system of up to three processors and a dozen operations. Times are whole microseconds and
@@ -111,6 +153,7 @@ pub fn system(seed: u64) -> System {
             }
         });
     }
+    build = correlations(build, seed);
     if choose.one_in(3) {
         // A second region: everything lasts half as long, or twice.
         let settings = build.0.epochs[0].settings.iter().cloned().map(|mut setting| {

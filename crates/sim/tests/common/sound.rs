@@ -65,7 +65,12 @@ fn kinds(system: &System, entry: &OperationReport) -> Vec<Judged> {
 
 /// True of a join of several roots.
 fn joins(operation: &Operation) -> bool {
-    matches!(&operation.trigger, Trigger::All(all) if all.len() > 1) && operation.roots.len() > 1
+    let several = match &operation.trigger {
+        Trigger::All(all) => all.len() > 1,
+        Trigger::Correlated(correlation) => correlation.is_plain(),
+        Trigger::Any(_) | Trigger::Periodic => false,
+    };
+    several && operation.roots.len() > 1
 }
 
 /// The worst of an operation's jobs in one region.
@@ -338,6 +343,12 @@ fn lesser(system: &System) -> Vec<System> {
         with(&|system| system.operations[index].on_busy = OnBusy::Queue);
         with(&|system| system.operations[index].queue.limit = 8);
         with(&|system| system.operations[index].importance = 0);
+        with(&|system| system.operations[index].timeout = None);
+        with(&|system| {
+            if let Trigger::Correlated(correlation) = &mut system.operations[index].trigger {
+                correlation.within = Some(Span::ZERO);
+            }
+        });
         let mut set = |change: &dyn Fn(&mut Setting)| {
             with(&|system| {
                 for epoch in &mut system.epochs {
@@ -384,6 +395,7 @@ fn without(system: &System, index: usize) -> Option<System> {
         match &mut operation.trigger {
             Trigger::Periodic => {}
             Trigger::All(from) | Trigger::Any(from) => from.iter_mut().for_each(moved),
+            Trigger::Correlated(correlation) => correlation.predecessors.iter_mut().for_each(moved),
         }
         operation.roots.iter_mut().for_each(moved);
     }

@@ -151,6 +151,7 @@ impl RangeCheck {
                 .and(within(at, &[request.origin, request.sent, or_never(request.deadline)])),
             Input::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
             Input::Enter { index } => self.epoch(at, *index),
+            Input::SuspendTriggers { operation, .. } => self.operation(at, *operation),
             Input::Cancel { job, .. } => self.job(at, *job),
         }
     }
@@ -170,7 +171,9 @@ impl RangeCheck {
             | DispatchDecision::Switch { .. }
             | DispatchDecision::Pause { .. }
             | DispatchDecision::Overload => Ok(()),
-            DispatchDecision::Relegate { operation } => self.operation(at, *operation),
+            DispatchDecision::Relegate { operation }
+            | DispatchDecision::TimeOut { operation }
+            | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),
             DispatchDecision::Send(signal) => self.signal(at, signal),
             DispatchDecision::End(end) => self.end(at, end),
         }

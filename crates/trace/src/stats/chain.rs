@@ -267,10 +267,14 @@ fn sources(system: &System, chain: &Chain) -> Result<Vec<StageInput>, &'static s
         let before = sources[sources.len() - 1];
         sources.push(if to.trigger.predecessors().contains(&from) {
             match &to.trigger {
+                _ if to.timeout.is_some() => return Err("one of its operations has a timeout"),
                 Trigger::Any(any) if any.len() > 1 => {
                     return Err("one of its operations is triggered by any of several");
                 }
                 Trigger::All(_) if to.roots.len() > 1 => return Err("one of its operations joins different roots"),
+                Trigger::Correlated(_) if !system.numbered_by_root(pair[1]) => {
+                    return Err("one of its operations correlates others");
+                }
                 _ if matches!(before, StageInput::Origin) => StageInput::Origin,
                 _ => StageInput::SameNumber,
             }

@@ -46,6 +46,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         on_overrun: OnOverrun::Report,
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
+        timeout: None,
         payload: 0,
     }
 }
