@@ -22,7 +22,7 @@ use hyoshi_model::{HostId, Instant, ProcessorId, System};
 use crate::blame::Crossing;
 use crate::causes::{CauseAnalysis, CauseReport};
 use hyoshi_trace::{
-    DispatchDecision, JobEnd, Probe, Splits, Stats, StrategyHistories, StrategyHistory, TimeSplit, TraceEvent,
+    DispatchDecision, Input, JobEnd, Probe, Splits, Stats, StrategyHistories, StrategyHistory, TimeSplit, TraceEvent,
 };
 
 /// Receives the events of all processors. Those of each processor must be in order. A job's end allocates nothing,
@@ -105,8 +105,12 @@ impl<'a> Observer<'a> {
         matches!(
             event,
             TraceEvent::Decision(
-                DispatchDecision::End(_) | DispatchDecision::Switch { .. } | DispatchDecision::Discard { .. }
-            ) | TraceEvent::Cpu(_)
+                DispatchDecision::End(_)
+                    | DispatchDecision::Switch { .. }
+                    | DispatchDecision::Discard { .. }
+                    | DispatchDecision::Hold { .. }
+            ) | TraceEvent::Input(Input::Signal(_))
+                | TraceEvent::Cpu(_)
         )
     }
 
@@ -122,8 +126,8 @@ impl<'a> Observer<'a> {
     pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) {
         match event {
             TraceEvent::Decision(DispatchDecision::End(end)) => {
-                let ahead = self.clock.as_ref().and_then(|(_, ahead)| ahead.get(processor.index()));
-                self.recent.push(ahead.map_or(*end, |ahead| end.by_clock_ahead(*ahead)));
+                let ahead = self.ahead(processor);
+                self.recent.push(ahead.map_or(*end, |ahead| end.by_clock_ahead(ahead)));
                 if self.recent.len() == RECENT {
                     self.catch_up();
                 }
@@ -135,6 +139,12 @@ impl<'a> Observer<'a> {
                 }
             }
             TraceEvent::Decision(DispatchDecision::Discard { to, reason, .. }) => self.stats.discard(*to, *reason),
+            TraceEvent::Decision(DispatchDecision::Hold { job, .. }) => {
+                self.stats.held(*job, self.by_clock(processor, now));
+            }
+            TraceEvent::Input(Input::Signal(signal)) => {
+                self.stats.arrived(signal, self.by_clock(processor, signal.due.min(now)));
+            }
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
             TraceEvent::Cpu(seen) => {
                 if let (hyoshi_trace::CpuEvent::Clock { host, offset, .. }, Some((reference, ahead))) =
@@ -151,6 +161,17 @@ impl<'a> Observer<'a> {
         if let Some(causes) = &mut self.causes {
             causes.event(processor, now, event);
         }
+    }
+
+    /// The lead of the reference clock over a processor's, if there is one.
+    #[inline]
+    fn ahead(&self, processor: ProcessorId) -> Option<i64> {
+        self.clock.as_ref().and_then(|(_, ahead)| ahead.get(processor.index()).copied())
+    }
+
+    /// An instant of a processor's clock on the reference clock.
+    fn by_clock(&self, processor: ProcessorId, at: Instant) -> Instant {
+        self.ahead(processor).map_or(at, |ahead| at.by_clock_ahead(ahead))
     }
 
     #[inline(never)]

@@ -9,6 +9,7 @@ use hyoshi_sched::Verdict;
 use hyoshi_sched::analysis::{ChainReport, OperationReport, Requirement, SceneReport};
 
 use crate::input::Analysis;
+use crate::summary::BoundSummary;
 
 /// A proved bound, or why there is none.
 pub(crate) type KnownBound = Result<Span, String>;
@@ -19,6 +20,8 @@ pub(crate) struct ProvedBounds {
     operations: Vec<[Vec<KnownBound>; 2]>,
     /// For each chain: on its latency, and on its reaction.
     chains: Vec<[KnownBound; 2]>,
+    /// For each chain: on the latency up to each operation of its path.
+    stages: Vec<Vec<KnownBound>>,
 }
 
 impl ProvedBounds {
@@ -42,14 +45,26 @@ impl ProvedBounds {
             let of = |which: fn(Requirement) -> bool| {
                 let scenes = report.scenes.iter().filter(|scene| scene.epoch < reached);
                 let all = scenes.flat_map(|scene| &scene.chains);
-                let mut these = all.filter(|one| one.chain.index() == index && which(one.requirement)).map(chain_bound);
-                let first = these.next().unwrap_or_else(|| Err("it has no requirement".into()));
+                let mut these = all.filter(|one| one.chain.index() == index && which(one.requirement)).map(reported);
+                let first = these.next().unwrap_or_else(|| Err(NO_REQUIREMENT.into()));
                 these.fold(first, greater)
             };
             // A bound from the input to the finish also bounds the age of the data.
             let latency = of(|requirement| requirement == Requirement::Deadline);
             let latency = latency.or_else(|why| of(|requirement| requirement == Requirement::MaxAge).map_err(|_| why));
             *chain = [latency, of(|requirement| requirement == Requirement::MaxReaction)];
+        }
+        for (index, stages) in bounds.stages.iter_mut().enumerate() {
+            for (position, stage) in stages.iter_mut().enumerate() {
+                let of = |requirement| {
+                    let all =
+                        report.scenes.iter().filter(|scene| scene.epoch < reached).flat_map(|scene| &scene.chains);
+                    let these = all.filter(|one| one.chain.index() == index && one.requirement == requirement);
+                    let first = these.map(|one| stage_bound(one, position)).reduce(greater);
+                    first.unwrap_or_else(|| Err(NO_REQUIREMENT.into()))
+                };
+                *stage = of(Requirement::Deadline).or_else(|why| of(Requirement::MaxAge).map_err(|_| why));
+            }
         }
         bounds
     }
@@ -59,6 +74,7 @@ impl ProvedBounds {
         ProvedBounds {
             operations: system.operations.iter().map(|_| [none(), none()]).collect(),
             chains: system.chains.iter().map(|_| [Err(why.to_string()), Err(why.to_string())]).collect(),
+            stages: system.chains.iter().map(|chain| vec![Err(why.to_string()); chain.path.len()]).collect(),
         }
     }
 
@@ -71,7 +87,14 @@ impl ProvedBounds {
     pub fn chain(&self, index: usize) -> &[KnownBound; 2] {
         &self.chains[index]
     }
+
+    /// The bounds on a chain's latency up to each operation of its path.
+    pub fn stages(&self, index: usize) -> &[KnownBound] {
+        &self.stages[index]
+    }
 }
+
+const NO_REQUIREMENT: &str = "it has no requirement";
 
 const OFF: &str = "the operation is disabled";
 
@@ -116,7 +139,25 @@ fn operation_bound(one: &OperationReport) -> KnownBound {
     }
 }
 
-fn chain_bound(one: &ChainReport) -> KnownBound {
+/// A bound on times of a chain, beside the greatest that was seen.
+pub(crate) fn chain_bound(bound: &KnownBound, most: Option<Span>) -> BoundSummary {
+    BoundSummary {
+        bound_ns: bound.as_ref().ok().map(|bound| bound.as_nanos()),
+        known: usize::from(bound.is_ok()),
+        of: 1,
+        missing: bound.clone().err(),
+        exceeded: bound.as_ref().is_ok_and(|bound| most.is_some_and(|most| most > *bound)),
+    }
+}
+
+fn stage_bound(one: &ChainReport, position: usize) -> KnownBound {
+    match one.stages.get(position) {
+        Some(stage) => Ok(Span::from_nanos(stage.by_ns)),
+        None => Err(reported(one).err().unwrap_or_else(|| "no bound by stage".into())),
+    }
+}
+
+fn reported(one: &ChainReport) -> KnownBound {
     match one.bound_ns {
         Some(bound) => Ok(Span::from_nanos(bound)),
         None if one.verdict.is_proved() => Ok(Span::from_nanos(one.limit_ns)),

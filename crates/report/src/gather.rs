@@ -9,11 +9,12 @@ use hyoshi_trace::stats::distribution::Nanos;
 use hyoshi_trace::stats::over_time::Ends;
 use hyoshi_trace::stats::{Distribution, Extent, Row};
 
-use crate::bounds::{KnownBound, ProvedBounds};
+use crate::bounds::{KnownBound, ProvedBounds, chain_bound};
 use crate::figures::counted;
 use crate::input::{NoteLevel, ReportInput, ReportNote};
 use crate::lateness::{LatenessSummary, lateness};
 use crate::names;
+use crate::stages::stages;
 use crate::summary::*;
 use crate::time::TimeSummary;
 use crate::{causes, exceeded, programs};
@@ -352,6 +353,7 @@ impl ReportInput<'_> {
                     latency_bound: chain_bound(&bounds.chain(index)[0], seen.latency.extent().most()),
                     reaction: ExtentSummary::of(&seen.reaction),
                     reaction_bound: chain_bound(&bounds.chain(index)[1], seen.reaction.most()),
+                    stages: stages(self.system, chain, seen, bounds.stages(index)),
                     violated: seen.violated(),
                 }
             });
@@ -377,16 +379,6 @@ impl ReportInput<'_> {
 fn together_bound<'a>(mut bounds: impl Iterator<Item = &'a KnownBound>) -> Option<KnownBound> {
     let first = bounds.next()?.clone();
     Some(bounds.fold(first, |sum, bound| Ok(sum?.max(bound.clone()?))))
-}
-
-fn chain_bound(bound: &KnownBound, most: Option<Span>) -> BoundSummary {
-    BoundSummary {
-        bound_ns: bound.as_ref().ok().map(|bound| bound.as_nanos()),
-        known: usize::from(bound.is_ok()),
-        of: 1,
-        missing: bound.clone().err(),
-        exceeded: bound.as_ref().is_ok_and(|bound| most.is_some_and(|most| most > *bound)),
-    }
 }
 
 fn together<T: Nanos>(rows: &[&Row], of: impl Fn(&Row) -> &Distribution<T>) -> Distribution<T> {

@@ -8,6 +8,7 @@ mod lateness;
 mod parts;
 mod processors;
 mod programs;
+mod stages;
 mod system;
 mod table;
 mod timeline;
@@ -42,6 +43,7 @@ fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
         (timeline::timeline(account, summary))
         (operations(summary))
         (chains(summary))
+        (stages::stages(summary))
         (misses(summary))
         (lateness::lateness(summary))
         (responses(summary))

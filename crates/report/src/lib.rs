@@ -56,6 +56,7 @@ pub mod lateness;
 pub mod live;
 pub mod names;
 pub mod programs;
+pub mod stages;
 pub mod summary;
 pub mod terminal;
 pub mod time;

@@ -17,6 +17,7 @@ use crate::figures::{count, percent};
 use crate::input::{ReportNote, RunVerdict};
 use crate::lateness::LatenessSummary;
 use crate::programs::ProgramSummary;
+use crate::stages::StageSummary;
 use crate::time::TimeSummary;
 
 /// The version of the schema. It grows by one when a field goes or changes its meaning; new fields leave it.
@@ -570,6 +571,8 @@ pub struct ChainSummary {
     pub reaction: Option<ExtentSummary>,
     /// What is proved of the reaction.
     pub reaction_bound: BoundSummary,
+    /// The latency by stage; empty if the path has one operation only, or if the stages were not measured.
+    pub stages: Vec<StageSummary>,
     /// Whether a requirement was violated.
     pub violated: bool,
 }

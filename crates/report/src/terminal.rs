@@ -2,6 +2,7 @@
 
 pub mod grid;
 mod programs;
+mod stages;
 mod time;
 
 use std::io::IsTerminal;
@@ -15,6 +16,7 @@ use crate::input::NoteLevel;
 use crate::names::label;
 use crate::summary::{BoundSummary, ChainSummary, CountsSummary, OperationSummary, Summary, TimesSummary};
 use grid::{CellValue, Tone, column, grid};
+pub(crate) use stages::END;
 
 /// Rows that a table of the final report shows at most.
 pub(crate) const MOST_ROWS: usize = 40;
@@ -248,6 +250,7 @@ impl Summary {
         section("Processors", Some(self.processor_table(look)));
         section("CPU time by use", self.time_table(look, MOST_ROWS));
         section("Chains", (!self.chains.is_empty()).then(|| self.chain_table(look)));
+        section("Chains by stage", self.stage_table(look));
         section("Programs under the CPU broker", (!self.programs.is_empty()).then(|| self.program_table(look)));
         section("Worst misses", (!self.misses.is_empty()).then(|| self.miss_table(look)));
         text

@@ -8,7 +8,8 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_sched::analysis::Requirement;
 use hyoshi_sched::{Plan, Strategies, analyse};
-use hyoshi_trace::Stats;
+use hyoshi_trace::stats::{ChainStats, StagePart};
+use hyoshi_trace::{Probe, Stats};
 
 const SYSTEMS: u64 = 1_000;
 
@@ -100,23 +101,45 @@ fn system(seed: u64) -> System {
     System::new(build.0)
 }
 
+/// The greatest time of each part in any stage. Every output is divided, and the slowest exactly.
+fn parts(chain: &ChainStats) -> [Span; 5] {
+    let latency = chain.latency.extent();
+    assert!(chain.stages.iter().all(|stage| stage.by.extent().count() == latency.count()), "{chain:#?}");
+    let slowest = chain.stages.iter().flat_map(|stage| StagePart::ALL.map(|part| stage.slowest(part)));
+    let slowest = slowest.fold(Span::ZERO, |sum, part| sum + part);
+    assert!(chain.stages.is_empty() || Some(slowest) == latency.most(), "{slowest:?} of {latency:?}");
+    assert_eq!(chain.stages.last().and_then(|last| last.by.extent().most()), latency.most());
+    StagePart::ALL.map(|part| {
+        let all = chain.stages.iter().filter_map(|stage| stage.part(part)?.extent().most());
+        all.max().unwrap_or_default()
+    })
+}
+
 #[test]
 fn nothing_observed_of_a_chain_exceeds_its_bound() {
-    let (mut bounds, mut met, mut close, mut sampling) = (0u64, 0u64, 0u64, 0u64);
+    let (mut bounds, mut met, mut close, mut sampling, mut staged) = (0u64, 0u64, 0u64, 0u64, [0u64; 5]);
     for seed in 0..SYSTEMS {
         let system = system(seed);
         let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
         let mut stats = Stats::new(&system);
         let all = events(&system, Instant::from_nanos(1_500_000_000));
-        ends(&all).for_each(|end| stats.record(end));
+        all.into_iter().for_each(|(_, now, event)| stats.event(now, event));
         let observed = &stats.chains()[0];
         assert_eq!(observed.unmeasured, None, "seed {seed}");
+        let parts = parts(observed);
+        staged.iter_mut().zip(parts).for_each(|(all, one)| *all += u64::from(one > Span::ZERO));
         for chain in &report.scenes[0].chains {
             let most = match chain.requirement {
                 Requirement::Deadline | Requirement::MaxAge => observed.latency.extent().most(),
                 Requirement::MaxReaction => observed.reaction.most(),
             };
             let (Some(bound), Some(most)) = (chain.bound_ns, most) else { continue };
+            if chain.requirement != Requirement::MaxReaction {
+                for (stage, bound) in observed.stages.iter().zip(&chain.stages) {
+                    let by = stage.by.extent().most().unwrap().as_nanos();
+                    assert!(by <= bound.by_ns, "seed {seed}: {by} exceeds {bound:?}\n{system:#?}");
+                }
+            }
             let most = most.as_nanos();
             assert!(most <= bound, "seed {seed}: {most} exceeds {bound}\n{chain:#?}\n{system:#?}");
             bounds += 1;
@@ -127,6 +150,8 @@ fn nothing_observed_of_a_chain_exceeds_its_bound() {
         }
     }
     println!("{bounds} bounds ({sampling} through reads): {met} met to 2 us, {close} within 10 %");
+    println!("systems with time in each of {:?}: {staged:?}", StagePart::ALL);
+    assert!(staged.iter().all(|systems| *systems > SYSTEMS / 50), "{staged:?}");
     assert!(bounds > SYSTEMS && sampling > SYSTEMS / 2, "only {bounds} bounds, {sampling} through reads");
     assert!(met > bounds / 50 && close > bounds / 5, "{met} of {bounds} met, {close} nearly: loose bounds show little");
 }

@@ -6,7 +6,8 @@ use crate::common;
 use common::*;
 use hyoshi_model::*;
 use hyoshi_sched::{Plan, Strategies, analyse};
-use hyoshi_trace::JobOutcome;
+use hyoshi_trace::stats::StagePart;
+use hyoshi_trace::{JobOutcome, Probe, Stats};
 
 fn example(guard: Guard) -> Build {
     let mut build = Build::new("EDF", 2)
@@ -50,6 +51,39 @@ fn guarded_releases_miss_nothing_and_the_second_task_always_responds_in_six() {
     assert!(ends(&events).all(|end| end.outcome == JobOutcome::Made), "no misses at all");
     let responses = ends(&events).filter(|end| end.job.operation == OperationId(2));
     assert!(responses.map(|end| end.end.since(end.origin)).all(|response| response == ms(6.0)));
+}
+
+/// The chain of the second task: mean and greatest time of each part of its stages, in milliseconds.
+fn stages(guard: Guard) -> (u64, Vec<[f64; 10]>) {
+    let mut build = example(guard);
+    let path = vec![OperationId(1), OperationId(2)];
+    build.0.chains.push(Chain { name: "T2".into(), path, deadline: Some(ms(6.0)), max_age: None, max_reaction: None });
+    let mut stats = Stats::new(&build.system());
+    build.run(15.0).into_iter().for_each(|(_, now, event)| stats.event(now, event));
+    let chain = &stats.chains()[0];
+    let millis = |span: Option<Span>| span.map_or(0.0, |span| span.as_nanos() as f64 / 1e6);
+    let stage = |stage: &hyoshi_trace::stats::StageStats| {
+        let mut times = [0.0; 10];
+        for (two, part) in times.chunks_mut(2).zip(StagePart::ALL) {
+            let extent = stage.part(part).map(|times| times.extent());
+            two[0] = millis(extent.and_then(|extent| extent.mean()));
+            two[1] = millis(extent.and_then(|extent| extent.most()));
+        }
+        times
+    };
+    (chain.latency.extent().count(), chain.stages.iter().map(stage).collect())
+}
+
+/// Of the first two instances, the first waits for 2 ms behind T1 and the second does not wait. The second then arrives
+/// 2 ms before the guard opens.
+#[test]
+fn the_stages_of_the_second_task_are_those_of_the_paper() {
+    //            network  release    guard     queue   execution
+    let first = [0., 0., 0., 0., 0., 0., 1., 2., 2., 2.];
+    let (count, greedy) = stages(Guard::Off);
+    assert_eq!((count, greedy), (2, vec![first, [0., 0., 0., 0., 0., 0., 0., 0., 2., 2.]]));
+    let (count, guarded) = stages(Guard::On);
+    assert_eq!((count, guarded), (2, vec![first, [0., 0., 0., 0., 1., 2., 0., 0., 2., 2.]]));
 }
 
 #[test]

@@ -4,9 +4,9 @@
 //! response time and lateness by operation and class. Summaries of a class, region or processor are computed on
 //! request.
 
-use hyoshi_model::{Deadline, Instant, Lateness, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{Deadline, Instant, JobId, Lateness, OperationId, ProcessorId, Span, System};
 
-use crate::event::{DiscardReason, DispatchDecision, JobEnd, JobOutcome, Probe, TraceEvent};
+use crate::event::{DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, Probe, Signal, TraceEvent};
 
 pub mod chain;
 pub mod counts;
@@ -15,6 +15,7 @@ pub mod miss;
 pub mod over_time;
 pub mod queueing;
 mod region_use;
+pub mod stages;
 
 pub use chain::ChainStats;
 pub use counts::Counts;
@@ -22,6 +23,7 @@ pub use distribution::{Distribution, Extent};
 pub use miss::{Phase, Phases};
 pub use over_time::OverTime;
 pub use queueing::Queueing;
+pub use stages::{StagePart, StageStats};
 
 use chain::Chains;
 use miss::Worst;
@@ -223,6 +225,22 @@ impl Stats {
         }
     }
 
+    /// A signal has arrived on its processor: for the stages of chains.
+    #[inline]
+    pub fn arrived(&mut self, signal: &Signal, at: Instant) {
+        if self.operations.get(signal.to.index()).is_some_and(|operation| operation.in_chain) {
+            self.chains.arrived(signal, at);
+        }
+    }
+
+    /// A release guard, or an offset, holds a job back from now on: for the stages of chains.
+    #[inline]
+    pub fn held(&mut self, job: JobId, at: Instant) {
+        if self.operations.get(job.operation.index()).is_some_and(|operation| operation.in_chain) {
+            self.chains.held(job, at);
+        }
+    }
+
     fn not_made(&mut self, end: &JobEnd) {
         let first = &mut self.first_not_made[usize::from(end.critical)];
         if first.is_none_or(|first| end.end < first.end) {
@@ -368,13 +386,15 @@ impl Stats {
     }
 }
 
-/// Records job ends and discarded completions, and ignores all other events.
+/// Records job ends, discarded completions, and the events between the stages of chains. It ignores all other events.
 impl Probe for Stats {
     #[inline]
-    fn event(&mut self, _: Instant, event: TraceEvent) {
+    fn event(&mut self, now: Instant, event: TraceEvent) {
         match event {
             TraceEvent::Decision(DispatchDecision::End(end)) => self.record(&end),
             TraceEvent::Decision(DispatchDecision::Discard { to, reason, .. }) => self.discard(to, reason),
+            TraceEvent::Decision(DispatchDecision::Hold { job, .. }) => self.held(job, now),
+            TraceEvent::Input(Input::Signal(signal)) => self.arrived(&signal, signal.due.min(now)),
             _ => {}
         }
     }

@@ -3,7 +3,9 @@
 use crate::systems;
 
 use hyoshi_model::*;
-use hyoshi_trace::{JobEnd, JobOutcome, Stats};
+use hyoshi_trace::stats::{ChainStats, StagePart};
+use hyoshi_trace::{JobEnd, JobOutcome, Signal, Stats};
+use proptest::prelude::*;
 use systems::{at, job, millis, operation, periodic, setting, uniform};
 
 /// Operation 0 every 10 ms; 1 after it; 2 reads it, with a separate period of 10 ms.
@@ -116,4 +118,144 @@ fn nothing_reacts_across_a_region_in_which_the_chain_is_switched_off() {
     let stats = record(&system, &[output(0), output(10), output(100), output(110)]);
     let chain = &stats.chains()[0];
     assert_eq!((chain.reaction.count(), chain.reaction.most(), chain.too_slow), (2, Some(millis(15)), 0));
+}
+
+/// A guarded chain over two hosts: 0 on the first, 1 after it on the second, guarded, with an offset of 1 ms, and 2 after
+/// that in two legs. Last, 3 reads 2.
+fn over_two_hosts() -> System {
+    let mut system = periodic(4).into_contents();
+    uniform(&mut system, setting(millis(10), millis(1)));
+    system.hosts.push(Host::named("far"));
+    system.processors.push(Processor { name: "far".into(), host: HostId(1), ..system.processors[0].clone() });
+    for (id, before) in [(1u32, 0), (2, 1)] {
+        let after = Trigger::All(vec![OperationId(before)]);
+        system.operations[id as usize] = Operation { on: ProcessorId(1), ..operation(id, after, false) };
+        system.operations[id as usize].roots = vec![OperationId(0)];
+    }
+    system.operations[1].guard = Guard::On;
+    system.operations[3].reads = vec![OperationId(2)];
+    system.operations[3].on = ProcessorId(1);
+    let mut settings = system.epochs[0].settings.to_vec();
+    settings[1].offset = millis(1);
+    settings[2].legs = 2;
+    system.epochs[0].settings = settings.into();
+    system.chains = vec![chain(&[0, 1, 2]), chain(&[0, 1, 2, 3])];
+    System::new(system)
+}
+
+/// The events of one instance. Times are in milliseconds.
+fn instance(number: u64) -> (Signal, (JobId, Instant), Vec<JobEnd>) {
+    let origin = at(10 * number);
+    let since = |millis| origin + Span::from_millis(millis);
+    let end = |operation, leg, release, ready, start, end, consumed| JobEnd {
+        job: JobId { operation: OperationId(operation), number, leg },
+        origin,
+        release: since(release),
+        ready: since(ready),
+        start: since(start),
+        consumed: millis(consumed),
+        ..job(operation, number, origin, since(end))
+    };
+    let (from, to) = (OperationId(0), OperationId(1));
+    let signal = Signal { from, to, position: 0, number, origin, period: millis(10), due: since(9), ticket: None };
+    let ends = vec![
+        // 1 ms of jitter, 2 ms in the queue, 3 ms of execution.
+        end(0, 0, 0, 1, 3, 6, 3),
+        // Arrives at 9, released at 10, guarded until 12; preempted for 1 ms.
+        end(1, 0, 12, 12, 12, 15, 2),
+        // Two legs, each behind another job for 1 ms.
+        end(2, 0, 15, 15, 16, 17, 1),
+        end(2, 1, 15, 17, 18, 20, 2),
+        // Reads at its next release.
+        end(3, 0, 24, 24, 25, 26, 1),
+    ];
+    (signal, (JobId { operation: to, number, leg: 0 }, since(9)), ends)
+}
+
+/// The parts of the slowest output, in milliseconds: network, release, guard, queue, execution.
+fn slowest(chain: &ChainStats) -> Vec<[u64; 5]> {
+    let millis = |span: Span| span.as_nanos() / 1_000_000;
+    chain.stages.iter().map(|stage| StagePart::ALL.map(|part| millis(stage.slowest(part)))).collect()
+}
+
+#[test]
+fn the_time_of_a_chain_is_divided_by_stage() {
+    let system = over_two_hosts();
+    let mut stats = Stats::new(&system);
+    let (signal, (held, since), ends) = instance(0);
+    stats.arrived(&signal, signal.due);
+    stats.held(held, since);
+    ends.iter().for_each(|end| stats.record(end));
+    let stages = [[0, 1, 0, 2, 3], [3, 1, 2, 1, 2], [0, 0, 0, 2, 3], [0, 4, 0, 1, 1]];
+    assert_eq!(slowest(&stats.chains()[0]), stages[..3]);
+    assert_eq!(slowest(&stats.chains()[1]), stages);
+    let by = stats.chains()[1].stages.iter().map(|stage| stage.by.extent().most().unwrap());
+    assert_eq!(by.collect::<Vec<_>>(), [6, 15, 20, 26].map(millis));
+    let first = &stats.chains()[0].stages[0];
+    assert!(first.part(StagePart::Network).is_none() && first.part(StagePart::Guard).is_none());
+}
+
+#[test]
+fn events_of_processors_come_one_after_the_other_and_without_a_signal_nothing_is_divided() {
+    let system = over_two_hosts();
+    let all: Vec<_> = (0..60).map(instance).collect();
+    for signals in [true, false] {
+        let mut stats = Stats::new(&system);
+        for (signal, (held, since), ends) in &all {
+            if signals {
+                stats.arrived(signal, signal.due);
+            }
+            stats.held(*held, *since);
+            ends[1..].iter().for_each(|end| stats.record(end));
+        }
+        all.iter().for_each(|(_, _, ends)| stats.record(&ends[0]));
+        let chain = &stats.chains()[0];
+        assert_eq!(chain.latency.extent().count(), 60);
+        assert_eq!(chain.stages[0].by.extent().count(), if signals { 60 } else { 0 });
+    }
+}
+
+#[test]
+fn a_chain_of_one_operation_has_no_stages() {
+    let system = system(chain(&[0]));
+    let stats = record(&system, &[job(0, 0, at(0), at(2))]);
+    assert!(stats.chains()[0].stages.is_empty() && stats.chains()[0].latency.extent().count() == 1);
+}
+
+proptest! {
+    /// Whatever the events of an instance are: its parts sum to its latency, and no stage ends before the one before it.
+    #[test]
+    fn the_parts_of_an_instance_sum_to_its_latency(
+        times in prop::collection::vec(0u64..60_000_000, 24), number in 0u64..2_000, held: bool, order in Just([0, 1, 2, 3]).prop_shuffle()
+    ) {
+        let system = over_two_hosts();
+        let mut stats = Stats::new(&system);
+        let (signal, (job, _), mut ends) = instance(number);
+        let origin = ends[0].origin;
+        let since = |place: usize| origin + Span::from_nanos(times[place]);
+        for (end, place) in ends.iter_mut().zip((0..).step_by(4)) {
+            (end.ready, end.start, end.end) = (since(place), since(place + 1), since(place + 2));
+            end.consumed = Span::from_nanos(times[place + 3]);
+            end.outcome = JobOutcome::Made;
+        }
+        stats.arrived(&signal, since(20));
+        if held {
+            stats.held(job, since(21));
+        }
+        // The legs of a job, and a reader after what it reads, come in order.
+        for part in order {
+            ends[..4].iter().skip(part).take(1).filter(|end| end.job.leg == 0).for_each(|end| stats.record(end));
+        }
+        stats.record(&ends[3]);
+        stats.record(&ends[4]);
+        for chain in stats.chains() {
+            let latency = chain.latency.extent();
+            let divided = chain.stages[0].by.extent().count();
+            prop_assert!(divided == latency.count() && (divided == 1 || chain.stages.len() == 4));
+            let parts = chain.stages.iter().flat_map(|stage| StagePart::ALL.map(|part| stage.slowest(part)));
+            prop_assert_eq!(parts.fold(Span::ZERO, |sum, part| sum + part), latency.most().unwrap_or_default());
+            let by: Vec<_> = chain.stages.iter().map(|stage| stage.by.extent().most()).collect();
+            prop_assert!(by.is_sorted(), "{:?}", by);
+        }
+    }
 }

@@ -22,7 +22,7 @@ fn number(number: u64, bad: Option<&str>) -> Markup {
     html! { td class=(class) data-key=(number) { (count(number)) } }
 }
 
-fn time(value: Option<i64>) -> Markup {
+pub(super) fn time(value: Option<i64>) -> Markup {
     let shown = value.map_or(String::new(), |value| nanos(value.max(0).unsigned_abs()));
     html! { td class="n" data-key=(value.unwrap_or(-1)) { (shown) } }
 }
@@ -37,7 +37,7 @@ fn lateness(value: Option<i64>, critical: bool) -> Markup {
 }
 
 /// A bound, with a mark if it was exceeded, or the reason for a missing one.
-fn bound(bound: &BoundSummary) -> Markup {
+pub(super) fn bound(bound: &BoundSummary) -> Markup {
     let class = if bound.exceeded {
         "n exceeded"
     } else if bound.bound_ns.is_none() {

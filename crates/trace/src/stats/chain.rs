@@ -15,13 +15,17 @@
 //! Some chains are not measured, and reports state why: paths in which an operation has several possible triggers
 //! (`any` of several, joins of different roots), `reads` over a link with a delay, and load chains with a trigger.
 
-use hyoshi_model::{Chain, ChainId, Epoch, Instant, OperationId, Span, System, Trigger};
+use hyoshi_model::{Chain, ChainId, Epoch, Guard, Instant, JobId, OperationId, Span, System, Trigger};
 
 use super::distribution::{Distribution, Extent};
-use crate::event::JobEnd;
+use super::stages::{ChainTimes, StageStats};
+use crate::event::{JobEnd, Signal};
 
 /// Completions of a stage that are kept for the next one.
 const REMEMBERED: usize = 64;
+
+/// If all chains together have more stages, distributions of stages have one digit: 4 kB each instead of 14 kB.
+const MANY: usize = 250;
 
 /// Statistics of one chain.
 #[derive(Clone, Debug)]
@@ -44,6 +48,9 @@ pub struct ChainStats {
     pub lost: u64,
     /// Outputs with unknown input: job ends were out of order, or more than 64 apart.
     pub unmatched: u64,
+    /// The time of the outputs by stage, in the order of the path. Empty if there is one stage only, or if the path has
+    /// a join that counts independently.
+    pub stages: Vec<StageStats>,
     deadline: Option<Span>,
     max_age: Option<Span>,
     max_reaction: Option<Span>,
@@ -91,6 +98,8 @@ impl ChainStats {
 #[derive(Clone, Debug)]
 pub(super) struct Chains {
     chains: Vec<ChainStats>,
+    /// By chain; `None` if its stages are not measured.
+    times: Vec<Option<ChainTimes>>,
     stages: Vec<Stage>,
     /// The stages of each operation.
     stages_of: Vec<Vec<u32>>,
@@ -100,19 +109,25 @@ pub(super) struct Chains {
 #[derive(Clone, Debug)]
 struct Stage {
     chain: ChainId,
+    /// Its place in the path.
+    position: usize,
     source: StageInput,
     last: bool,
     /// Only instances of chains without `reads` can be lost.
     can_lose: bool,
     /// For each epoch, the last leg of its jobs: the one that completes them.
     last_leg: Vec<u16>,
+    /// For each epoch, the delay of its releases.
+    offsets: Vec<Span>,
+    /// Its releases can be held back by a guard.
+    guarded: bool,
     /// The outputs that the next stage needs; empty if it needs none.
     flow: Flow,
 }
 
 /// The source of a stage's input.
 #[derive(Clone, Copy, Debug)]
-enum StageInput {
+pub(super) enum StageInput {
     /// The job's origin: a periodic first operation, and triggers only.
     Origin,
     /// The job's release: a first operation with a trigger.
@@ -154,16 +169,19 @@ impl Flow {
 
 impl Chains {
     pub fn new(system: &System) -> Self {
-        let mut new =
-            Chains { chains: Vec::new(), stages: Vec::new(), stages_of: vec![Vec::new(); system.operations.len()] };
+        let (chains, times, stages) = (Vec::new(), Vec::new(), Vec::new());
+        let mut new = Chains { chains, times, stages, stages_of: vec![Vec::new(); system.operations.len()] };
+        let stages: usize = system.chains.iter().map(|chain| chain.path.len()).sum();
+        let digits = if stages > MANY { 1 } else { 2 };
         for (index, chain) in system.chains.iter().enumerate() {
-            new.add(system, ChainId(index as u32), chain);
+            new.add(system, ChainId(index as u32), chain, digits);
         }
         new
     }
 
-    fn add(&mut self, system: &System, id: ChainId, chain: &Chain) {
+    fn add(&mut self, system: &System, id: ChainId, chain: &Chain, digits: u8) {
         let sources = sources(system, chain);
+        let times = sources.as_ref().ok().and_then(|sources| ChainTimes::new(system, chain, sources));
         let limits = [chain.deadline, chain.max_age, chain.max_reaction];
         let expected = limits.into_iter().flatten().max().unwrap_or(Span::from_secs(1));
         self.chains.push(ChainStats {
@@ -176,12 +194,14 @@ impl Chains {
             too_slow: 0,
             lost: 0,
             unmatched: 0,
+            stages: times.as_ref().map_or(Vec::new(), |times| times.stats(system, chain, many(expected), digits)),
             deadline: chain.deadline,
             max_age: chain.max_age,
             max_reaction: chain.max_reaction,
             latest_input: None,
             pauses: pauses(system, chain),
         });
+        self.times.push(times);
         let Ok(sources) = sources else { return };
         let can_lose = !sources.iter().any(|source| matches!(source, StageInput::Latest));
         for (position, (operation, source)) in chain.path.iter().zip(&sources).enumerate() {
@@ -190,10 +210,13 @@ impl Chains {
             self.stages_of[operation.index()].push(self.stages.len() as u32);
             self.stages.push(Stage {
                 chain: id,
+                position,
                 source: *source,
                 last: position + 1 == chain.path.len(),
                 can_lose,
                 last_leg: legs(system, *operation).map(|legs| legs.saturating_sub(1)).collect(),
+                offsets: system.epochs.iter().map(|epoch| epoch.settings[operation.index()].offset).collect(),
+                guarded: system.operation(*operation).guard != Guard::Off,
                 flow: Flow { outputs, passed: 0 },
             });
         }
@@ -214,9 +237,30 @@ impl Chains {
         }
     }
 
+    /// The signal of an operation has arrived on the processor of the operation that it triggers.
+    pub fn arrived(&mut self, signal: &Signal, at: Instant) {
+        for position in self.stages_of.get(signal.to.index()).into_iter().flatten() {
+            let stage = &self.stages[*position as usize];
+            if let Some(times) = &mut self.times[stage.chain.index()] {
+                times.arrived(stage.position, signal, at);
+            }
+        }
+    }
+
+    /// A guard, or an offset, holds a job back from now on.
+    pub fn held(&mut self, job: JobId, at: Instant) {
+        for position in self.stages_of.get(job.operation.index()).into_iter().flatten() {
+            let stage = &self.stages[*position as usize];
+            if let (true, Some(times)) = (stage.guarded, &mut self.times[stage.chain.index()]) {
+                times.held(stage.position, job, at);
+            }
+        }
+    }
+
     fn pass(&mut self, position: usize, end: &JobEnd) {
         let stage = &self.stages[position];
         let chain = &mut self.chains[stage.chain.index()];
+        let times = &mut self.times[stage.chain.index()];
         if !end.outcome.finished() {
             chain.lost += u64::from(stage.can_lose);
             return;
@@ -227,18 +271,26 @@ impl Chains {
             chain.missed += u64::from(stage.last);
             return;
         }
-        if last_leg.is_some_and(|leg| end.job.leg < *leg) {
+        let is_last_leg = last_leg.is_none_or(|leg| end.job.leg >= *leg);
+        if let Some(times) = times {
+            let offset = stage.offsets.get(usize::from(end.epoch)).or(stage.offsets.last());
+            times.ended(stage.position, stage.source, end, offset.copied().unwrap_or_default(), is_last_leg);
+        }
+        if !is_last_leg {
             return;
         }
         let before = || self.stages[position - 1].flow.newest_first();
-        let input = match stage.source {
-            StageInput::Origin => Some(end.origin),
-            StageInput::Release => Some(end.release),
-            StageInput::SameNumber => {
-                before().find(|passed| passed.number == end.job.number).map(|passed| passed.input)
-            }
-            StageInput::Latest => before().find(|passed| passed.end <= end.start).map(|passed| passed.input),
+        let same_number = || before().find(|passed| passed.number == end.job.number);
+        let latest = || before().find(|passed| passed.end <= end.start);
+        let (input, read) = match stage.source {
+            StageInput::Origin => (Some(end.origin), None),
+            StageInput::Release => (Some(end.release), None),
+            StageInput::SameNumber => (same_number().map(|passed| passed.input), None),
+            StageInput::Latest => latest().map(|passed| (passed.input, passed.number)).unzip(),
         };
+        if let Some(times) = times {
+            times.completed(stage.position, end.job.number, read, &mut chain.stages);
+        }
         let last = stage.last;
         // Before the first value arrives, a reader has no output.
         let Some(input) = input else {
