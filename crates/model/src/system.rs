@@ -204,6 +204,37 @@ pub struct Operation {
     pub guard: Guard,
     /// Bytes that a job may pass to the jobs it triggers; 0 for none.
     pub payload: u32,
+    /// Copies of its output on other hosts.
+    pub replication: Option<Replication>,
+}
+
+/// The replicas of an operation's output: other hosts keep a copy, for operations there that read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replication {
+    /// The hosts with a replica: not the operation's own, at least one, sorted.
+    pub to: Vec<HostId>,
+    /// When an output is sent to them.
+    pub flush: FlushPoint,
+}
+
+/// When an output is sent to its replicas (Kokyu, section IV-A).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FlushPoint {
+    /// At the deadline of its job. The output of a late job is not sent.
+    #[default]
+    Deadline,
+    /// When its job completes, before the completion triggers others.
+    Completion,
+}
+
+impl FlushPoint {
+    /// When the output of a job is sent that completed at `end`; `None` if it is too late.
+    pub fn of_job(self, end: Instant, deadline: Instant) -> Option<Instant> {
+        match self {
+            FlushPoint::Deadline => (end <= deadline).then_some(deadline),
+            FlushPoint::Completion => Some(end),
+        }
+    }
 }
 
 impl Operation {
@@ -520,6 +551,18 @@ impl Contents {
     pub fn link_setting(&self, epoch: usize, from: HostId, to: HostId) -> LinkSetting {
         let setting = |link: usize| self.epochs[epoch].environment.link(link, &self.links[link]);
         self.link(from, to).map_or(LinkSetting::default(), setting)
+    }
+
+    /// When the output of an operation is flushed to its replica on a host; `None` if that host has none.
+    pub fn replica_on(&self, id: OperationId, host: HostId) -> Option<FlushPoint> {
+        let replication = self.operation(id).replication.as_ref()?;
+        replication.to.contains(&host).then_some(replication.flush)
+    }
+
+    /// A delay between these limits, drawn for the flush of an operation's release `number` to a host.
+    pub fn draw_flush_delay(&self, (least, most): (Span, Span), from: OperationId, to: HostId, number: u64) -> Span {
+        // Completions have the positions of predecessors, which begin at 0.
+        self.draw_delay((least, most), from, u16::MAX - (to.0 % 1024) as u16, number)
     }
 
     /// How far apart the clocks of two hosts may be.

@@ -53,6 +53,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
         payload: 0,
+        replication: None,
     };
     let processor = |index: u32| Processor {
         name: format!("cpu{index}"),

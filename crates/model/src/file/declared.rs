@@ -2,8 +2,8 @@
 
 use super::log::{AtPlace, Place};
 use crate::execution_time::ExecutionTime;
-use crate::ids::{ProcessorId, ResourceId};
-use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit};
+use crate::ids::{HostId, ProcessorId, ResourceId};
+use crate::system::{Deadline, FlushPoint, Guard, OnBusy, OnOverrun, QueueLimit};
 use crate::time::Span;
 
 /// An operation or a template of operations.
@@ -45,6 +45,7 @@ pub(super) struct DeclaredOperation<'a> {
     /// `None` when the file has no value.
     pub guard: Option<AtPlace<Guard>>,
     pub payload: u32,
+    pub replicate: Option<DeclaredReplicas<'a>>,
     pub written: Written,
 }
 
@@ -64,6 +65,16 @@ pub(super) struct SelectedEvents<'a> {
     pub from: Option<Vec<AtPlace<&'a str>>>,
     /// The positions of the events that trigger it, known after `events::resolve`.
     pub positions: Vec<u32>,
+}
+
+/// `replicate` as written.
+#[derive(Clone)]
+pub(super) struct DeclaredReplicas<'a> {
+    pub place: Place,
+    pub to: Vec<AtPlace<&'a str>>,
+    pub flush: FlushPoint,
+    /// Known after `replicas::resolve`.
+    pub hosts: Vec<HostId>,
 }
 
 /// The phase between instances of a template.

@@ -4,6 +4,7 @@ use super::declared::{After, CallPhase, DeclaredCall, DeclaredOperation, Declare
 use super::events;
 use super::log::{AtPlace, Log, Place};
 use super::names::Names;
+use super::replicas;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, complain};
@@ -66,6 +67,7 @@ impl<'a> DeclaredOperation<'a> {
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
             guard,
             payload,
+            replicate: replicas::read(log, table),
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
         declared.refuse_misplaced(log, table);

@@ -165,6 +165,7 @@ impl Build {
             on_busy: op.on_busy,
             guard: op.guard,
             payload: 0,
+            replication: None,
         }
     }
 

@@ -78,6 +78,7 @@ impl Build {
             on_busy: OnBusy::Queue,
             guard: Guard::Off,
             payload: 0,
+            replication: None,
         });
         let setting = Setting {
             enabled: true,
