@@ -217,6 +217,23 @@ pub struct Replication {
     pub flush: FlushPoint,
 }
 
+/// The delays of an operation's flushes to one host, drawn for each job. At completion it is always the least one: an
+/// output arrives no later than the signals of that completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushDelay {
+    seed: u64,
+    draw: JobId,
+    limits: (Span, Span),
+}
+
+impl FlushDelay {
+    /// The delay of the flush of a release.
+    pub fn of(&self, number: u64) -> Span {
+        let bits = execution_time::bits(self.seed, JobId { number, ..self.draw }, Stream::LinkDelay);
+        execution_time::uniform(bits, self.limits.0, self.limits.1)
+    }
+}
+
 /// When an output is sent to its replicas (Kokyu, section IV-A).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlushPoint {
@@ -559,10 +576,15 @@ impl Contents {
         replication.to.contains(&host).then_some(replication.flush)
     }
 
-    /// A delay between these limits, drawn for the flush of an operation's release `number` to a host.
-    pub fn draw_flush_delay(&self, (least, most): (Span, Span), from: OperationId, to: HostId, number: u64) -> Span {
+    /// The delays of an operation's flushes to a host, as the file declares the link.
+    pub fn flush_delay(&self, from: OperationId, to: HostId) -> FlushDelay {
+        let (least, most) = self.delay(self.processor(self.operation(from).on).host, to);
         // Completions have the positions of predecessors, which begin at 0.
-        self.draw_delay((least, most), from, u16::MAX - (to.0 % 1024) as u16, number)
+        let draw = JobId { operation: from, number: 0, leg: u16::MAX - (to.0 % 1024) as u16 };
+        match self.replica_on(from, to) {
+            Some(FlushPoint::Completion) => FlushDelay { seed: self.seed, draw, limits: (least, least) },
+            _ => FlushDelay { seed: self.seed, draw, limits: (least, most) },
+        }
     }
 
     /// How far apart the clocks of two hosts may be.

@@ -40,9 +40,10 @@ use crate::body::BodyCell;
 use crate::common::{BodyOrder, CommonState, ThreadControl};
 use crate::context::CurrentJob;
 use crate::ended::EndedBy;
-use crate::link::LinkEnd;
+use crate::link::{Data, LinkEnd};
 use crate::payload::Payloads;
 use crate::policy_control::PolicyControl;
+use crate::replica::{Flush, Output};
 use crate::wakeups::PendingWakeups;
 
 use calls::InCall;
@@ -390,6 +391,28 @@ impl<S: Scheduled> Crew<S> {
         for (to, signal) in self.effects.sends.drain(..) {
             self.links.send(to, signal, self.payloads.get(signal.ticket));
             wakeups.wake_release(to);
+        }
+    }
+
+    /// Sends the output of a job that has completed to its replicas. Its signals are not sent yet, and the jobs that it
+    /// has triggered here have not started.
+    #[inline]
+    fn flush_output(&mut self, job: &Job, payload: Data, now: Instant, wakeups: &mut PendingWakeups) {
+        let id = job.id.operation;
+        let Some(replication) = &self.common.system.operation(id).replication else { return };
+        if job.stopped || job.cancelled {
+            return;
+        }
+        let Some(at) = replication.flush.of_job(now, job.deadline) else {
+            self.common.late_outputs[id.index()].fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let output = Output { release: job.release, number: job.id.number, leg: job.id.leg, payload };
+        for host in &replication.to {
+            let flush = Flush { operation: id, output: output.clone(), at };
+            if let Some(processor) = self.links.flush(*host, flush, now) {
+                wakeups.wake_release(processor);
+            }
         }
     }
 

@@ -98,10 +98,9 @@ impl<S: Scheduled> Crew<S> {
 
     /// Demoted work is done.
     pub fn finish_below(&mut self, below: DemotedWork, now: Instant, wakeups: &mut PendingWakeups) {
-        if self.closed || self.dispatcher.live_job(below.slot).is_none() {
-            return;
-        }
+        let Some(job) = self.dispatcher.live_job(below.slot).copied().filter(|_| !self.closed) else { return };
         self.handle(now, Input::Complete { slot: below.slot, consumed: below.consumed, ticket: None });
+        self.flush_output(&job, None, now, wakeups);
         self.settle(now, wakeups);
     }
 }
