@@ -46,32 +46,35 @@ pub enum Departure {
 
 /// A departing output.
 #[derive(Debug)]
-pub struct OutgoingOutput(Flush);
+pub struct OutgoingOutput {
+    flush: Flush,
+    lateness: Span,
+}
 
 impl OutgoingOutput {
     /// The operation.
     pub fn operation(&self) -> OperationId {
-        self.0.operation
+        self.flush.operation
     }
 
     /// The release number and the leg of its job.
     pub fn job(&self) -> (u64, u16) {
-        (self.0.output.number, self.0.output.leg)
+        (self.flush.output.number, self.flush.output.leg)
     }
 
     /// The nominal release of its job, on this node's clock.
     pub fn release(&self) -> Instant {
-        self.0.output.release
+        self.flush.output.release
     }
 
-    /// How late it is sent if it is sent now.
-    pub fn lateness(&self, now: Instant) -> Span {
-        now.since(self.0.at)
+    /// The time since its flush point when it was taken.
+    pub fn lateness(&self) -> Span {
+        self.lateness
     }
 
     /// The job's payload; possibly empty.
     pub fn payload(&self) -> &[u8] {
-        self.0.output.bytes()
+        self.flush.output.bytes()
     }
 }
 
@@ -125,17 +128,20 @@ impl OutgoingCompletions {
                 let now = self.common.now();
                 let due = self.waiting.iter().enumerate().filter(|(_, flush)| flush.at <= now);
                 if let Some((first, _)) = due.min_by_key(|(_, flush)| flush.at) {
-                    return Some(Departure::Output(OutgoingOutput(self.waiting.swap_remove(first))));
+                    return Some(output(self.waiting.swap_remove(first), now));
                 }
             }
             match self.rings.iter_mut().find_map(|ring| ring.pop().ok())? {
                 Parcel::Completion(signal, payload) => {
                     return Some(Departure::Completion(OutgoingCompletion { signal, payload }));
                 }
-                Parcel::Flush(flush) if flush.at <= self.common.now() => {
-                    return Some(Departure::Output(OutgoingOutput(flush)));
+                Parcel::Flush(flush) => {
+                    let now = self.common.now();
+                    if flush.at <= now {
+                        return Some(output(flush, now));
+                    }
+                    self.waiting.push(flush);
                 }
-                Parcel::Flush(flush) => self.waiting.push(flush),
             }
         }
     }
@@ -146,6 +152,10 @@ impl OutgoingCompletions {
         let replicated = system.operation_ids().filter(|id| system.replica_on(*id, self.to).is_some());
         replicated.map(|id| self.common.late_outputs[id.index()].load(Ordering::Relaxed)).sum()
     }
+}
+
+fn output(flush: Flush, now: Instant) -> Departure {
+    Departure::Output(OutgoingOutput { lateness: now.since(flush.at), flush })
 }
 
 /// The completions, and the outputs for replicas, that arrive from one other host.
