@@ -44,6 +44,7 @@ mod samples;
 mod sim;
 mod soak;
 mod systemd;
+mod takeover;
 mod terminal;
 mod tls;
 mod unprivileged;

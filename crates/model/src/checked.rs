@@ -29,6 +29,7 @@ impl System {
     /// - the first epoch begins at 0, and the others follow in order of time;
     /// - each epoch has one setting for each operation;
     /// - an epoch's links and hosts are in order, each at most once;
+    /// - replicas are on other hosts than their operation, each at most once, in order;
     /// - an event's suppliers and consumers are in order, each at most once;
     /// - there are at most 65,535 epochs, and as many triggers of an operation;
     /// - groups of a correlation are numbered in order, from 0;
@@ -85,7 +86,7 @@ fn check(contents: &Contents) {
         assert!(host(one.host), "processor `{}` must be on a host of the system", one.name);
     }
     for one in &contents.operations {
-        let Operation { name, on, trigger, reads, roots, uses, .. } = one;
+        let Operation { name, on, trigger, reads, roots, uses, replication, .. } = one;
         assert!(on.index() < contents.processors.len(), "operation `{name}` must be on a processor of the system");
         let known = [trigger.predecessors(), reads, roots].into_iter().all(operations);
         assert!(known, "operation `{name}` must follow and read operations of the system");
@@ -97,6 +98,13 @@ fn check(contents: &Contents) {
         }
         let few = trigger.predecessors().len() <= PREDECESSORS;
         assert!(few, "operation `{name}` must have at most {PREDECESSORS} triggers");
+        let elsewhere = |to: &HostId| host(*to) && *to != contents.processor(*on).host;
+        let replicas = replication.as_ref().is_none_or(|replication| {
+            !replication.to.is_empty()
+                && replication.to.iter().all(elsewhere)
+                && replication.to.is_sorted_by(|one, next| one < next)
+        });
+        assert!(replicas, "operation `{name}` must have replicas on other hosts, once each, in their order");
         let known = uses.iter().all(|(resource, _)| resource.index() < contents.resources.len());
         assert!(known, "operation `{name}` must use resources of the system");
     }

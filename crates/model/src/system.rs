@@ -206,6 +206,54 @@ pub struct Operation {
     pub timeout: Option<Span>,
     /// Bytes that a job may pass to the jobs it triggers; 0 for none.
     pub payload: u32,
+    /// Copies of its output on other hosts.
+    pub replication: Option<Replication>,
+}
+
+/// The replicas of an operation's output: other hosts keep a copy, for operations there that read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replication {
+    /// The hosts with a replica: not the operation's own, at least one, sorted.
+    pub to: Vec<HostId>,
+    /// When an output is sent to them.
+    pub flush: FlushPoint,
+}
+
+/// The delays of an operation's flushes to one host, drawn for each job. At completion it is always the least one: an
+/// output arrives no later than the signals of that completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushDelay {
+    seed: u64,
+    draw: JobId,
+    limits: (Span, Span),
+}
+
+impl FlushDelay {
+    /// The delay of the flush of a release.
+    pub fn of(&self, number: u64) -> Span {
+        let bits = execution_time::bits(self.seed, JobId { number, ..self.draw }, Stream::LinkDelay);
+        execution_time::uniform(bits, self.limits.0, self.limits.1)
+    }
+}
+
+/// When an output is sent to its replicas (Kokyu, section IV-A).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FlushPoint {
+    /// At the deadline of its job. The output of a late job is not sent.
+    #[default]
+    Deadline,
+    /// When its job completes, before the completion triggers others.
+    Completion,
+}
+
+impl FlushPoint {
+    /// When the output of a job is sent that completed at `end`; `None` if it is too late.
+    pub fn of_job(self, end: Instant, deadline: Instant) -> Option<Instant> {
+        match self {
+            FlushPoint::Deadline => (end <= deadline).then_some(deadline),
+            FlushPoint::Completion => Some(end),
+        }
+    }
 }
 
 impl Operation {
@@ -559,6 +607,23 @@ impl Contents {
     pub fn link_setting(&self, epoch: usize, from: HostId, to: HostId) -> LinkSetting {
         let setting = |link: usize| self.epochs[epoch].environment.link(link, &self.links[link]);
         self.link(from, to).map_or(LinkSetting::default(), setting)
+    }
+
+    /// When the output of an operation is flushed to its replica on a host; `None` if that host has none.
+    pub fn replica_on(&self, id: OperationId, host: HostId) -> Option<FlushPoint> {
+        let replication = self.operation(id).replication.as_ref()?;
+        replication.to.contains(&host).then_some(replication.flush)
+    }
+
+    /// The delays of an operation's flushes to a host, as the file declares the link.
+    pub fn flush_delay(&self, from: OperationId, to: HostId) -> FlushDelay {
+        let (least, most) = self.delay(self.processor(self.operation(from).on).host, to);
+        // Completions have the positions of predecessors, which begin at 0.
+        let draw = JobId { operation: from, number: 0, leg: u16::MAX - (to.0 % 1024) as u16 };
+        match self.replica_on(from, to) {
+            Some(FlushPoint::Completion) => FlushDelay { seed: self.seed, draw, limits: (least, least) },
+            _ => FlushDelay { seed: self.seed, draw, limits: (least, most) },
+        }
     }
 
     /// How far apart the clocks of two hosts may be.

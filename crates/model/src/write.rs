@@ -16,8 +16,8 @@ use crate::ids::{HostId, OperationId, ResourceId};
 use crate::object::{ClientCeiling, ClientName, ServedObject};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
-    Deadline, Environment, Epoch, Guard, Host, IdleStates, OnBusy, OnOverrun, Operation, Preemption, Processor,
-    Setting, Trigger, WhenFull, tightest,
+    Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnOverrun, Operation, Preemption,
+    Processor, Replication, Setting, Trigger, WhenFull, tightest,
 };
 use crate::time::{Instant, Span};
 
@@ -647,6 +647,14 @@ impl Template<'_> {
         }
         if operation.payload > 0 {
             line(text, "payload", format!("\"{}B\"", operation.payload));
+        }
+        if let Some(Replication { to, flush }) = &operation.replication {
+            let hosts: Vec<String> = to.iter().map(|id| quoted(&plain(&self.system.hosts[id.index()].name))).collect();
+            let flush = match flush {
+                FlushPoint::Deadline => "deadline",
+                FlushPoint::Completion => "completion",
+            };
+            line(text, "replicate", format!("{{ to = [{}], flush = \"{flush}\" }}", hosts.join(", ")));
         }
     }
 }

@@ -29,7 +29,7 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
     const NOWHERE: OperationId = OperationId(1);
     type Change = (&'static str, fn(&mut Contents));
     let whole = system("[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"");
-    let changes: [Change; 16] = [
+    let changes: [Change; 19] = [
         ("needs a host", |system| system.hosts.clear()),
         ("needs a processor", |system| system.processors.clear()),
         ("needs an epoch at 0", |system| system.epochs.clear()),
@@ -44,6 +44,9 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
         ("follow and read", |system| system.operations[0].trigger = Trigger::Any(vec![NOWHERE])),
         ("follow and read", |system| system.operations[0].reads = vec![NOWHERE]),
         ("follow and read", |system| system.operations[0].roots = vec![NOWHERE]),
+        ("replicas on other hosts", |system| replicate(system, &[0])),
+        ("replicas on other hosts", |system| replicate(system, &[2])),
+        ("replicas on other hosts", |system| replicate(system, &[1, 1])),
         ("use resources", |system| system.operations[0].uses = vec![(ResourceId(0), ms(1))]),
         ("lead along operations", |system| {
             let (path, deadline) = (vec![OperationId(0), NOWHERE], Some(ms(1)));
@@ -68,6 +71,57 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
         let message = message.or(refused.downcast_ref::<&str>().copied()).unwrap_or_default();
         assert!(message.contains(rule), "{message}, not {rule}");
     }
+}
+
+/// Adds a second host, and replicas of the first operation.
+fn replicate(system: &mut Contents, to: &[u32]) {
+    system.hosts.push(Host::named("second"));
+    let to = to.iter().copied().map(HostId).collect();
+    system.operations[0].replication = Some(Replication { to, flush: FlushPoint::Deadline });
+}
+
+/// Two hosts and an operation on the first, which has replicas.
+fn replicated(keys: &str) -> System {
+    system(&format!(
+        "[host.a]\n[host.b]\n[host.c]\n[processor.p]\nhost = \"a\"\n[processor.q]\nhost = \"b\"\n[operation.x]\n\
+         on = \"p\"\nevery = \"10ms\"\nwcet = \"2ms\"\n{keys}\n[operation.y]\non = \"q\"\nevery = \"10ms\"\n\
+         wcet = \"1ms\"\nreads = [\"x\"]"
+    ))
+}
+
+#[test]
+fn an_output_has_replicas_on_hosts_and_is_flushed_at_the_deadline() {
+    let system = replicated("payload = \"8B\"\nreplicate = { to = [\"c\", \"b\"] }");
+    let replication = Replication { to: vec![HostId(1), HostId(2)], flush: FlushPoint::Deadline };
+    assert_eq!(system.operations[0].replication, Some(replication));
+    assert_eq!(system.replica_on(OperationId(0), HostId(2)), Some(FlushPoint::Deadline));
+    assert_eq!(
+        (system.replica_on(OperationId(0), HostId(0)), system.replica_on(OperationId(1), HostId(2))),
+        (None, None)
+    );
+    let system = replicated("payload = \"8B\"\nreplicate = { to = [\"b\"], flush = \"completion\" }");
+    assert_eq!(system.replica_on(OperationId(0), HostId(1)), Some(FlushPoint::Completion));
+}
+
+#[test]
+fn a_late_output_has_no_flush_point_at_the_deadline() {
+    let at = Instant::from_nanos;
+    assert_eq!(FlushPoint::Deadline.of_job(at(3), at(9)), Some(at(9)));
+    assert_eq!(FlushPoint::Deadline.of_job(at(9), at(9)), Some(at(9)), "in time");
+    assert_eq!(FlushPoint::Deadline.of_job(at(10), at(9)), None);
+    assert_eq!(FlushPoint::Completion.of_job(at(10), at(9)), Some(at(10)));
+}
+
+#[test]
+fn the_last_part_of_an_operation_that_calls_has_its_replicas() {
+    let system = system(
+        "[host.a]\n[host.b]\n[processor.p]\nhost = \"a\"\n[processor.q]\nhost = \"b\"\n[operation.plan]\non = \"p\"\n\
+         every = \"10ms\"\nwcet = \"2ms\"\npayload = \"8B\"\nreplicate = { to = [\"b\"] }\n\
+         calls = { method = \"locate\", after = \"1ms\" }\n[operation.locate]\non = \"p\"\ncalled = true\n\
+         wcet = \"1ms\"\n[operation.y]\non = \"q\"\nevery = \"10ms\"\nwcet = \"1ms\"\nreads = [\"plan\"]",
+    );
+    let replicated = system.operations.iter().filter(|one| one.replication.is_some()).map(|one| one.name.as_str());
+    assert_eq!(replicated.collect::<Vec<_>>(), ["plan"]);
 }
 
 #[test]
@@ -107,6 +161,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         guard: Guard::Off,
         timeout: None,
         payload: 0,
+        replication: None,
     };
     assert_eq!(system.operations, [operation]);
     let setting = Setting {

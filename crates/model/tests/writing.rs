@@ -155,6 +155,11 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
             lines.push(format!("offset = '{}us'\nimportance = {}\nuses = {{ r = '3us' }}", draw[9] % 999, draw[8] % 9))
         }
     }
+    if draw[6].is_multiple_of(3) {
+        let (other, flush) = (["b", "a"][draw[1] as usize % 2], ["deadline", "completion"][draw[7] as usize % 2]);
+        lines.push(format!("payload = '{}B'", 1 + draw[8] % 100));
+        lines.push(format!("replicate = {{ to = ['{other}'], flush = '{flush}' }}"));
+    }
     lines.push(format!("critical = {}", !draw[9].is_multiple_of(4) && draw[5].is_multiple_of(2)));
     lines.join("\n")
 }

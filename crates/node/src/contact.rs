@@ -10,7 +10,7 @@ use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, System
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
-use hyoshi_runtime::OutgoingCompletions;
+use hyoshi_runtime::{Departure, OutgoingCompletions, OutgoingOutput};
 
 use crate::agreement::NodeProgress;
 use crate::idl::hyoshi_node as wire;
@@ -302,23 +302,33 @@ fn sleep(shared: &NodeState, at: usize, span: Span) {
     shared.wakes[at].wait_until(&shared.clock, now + span);
 }
 
-/// Sends completions to a peer until the node ends. Completions present at one wake-up are sent together.
+/// Sends completions and outputs to a peer until the node ends. Those present at one wake-up are sent together.
 pub(crate) fn send(shared: &Arc<NodeState>, at: usize, dial: &PeerStubs, mut departures: OutgoingCompletions) {
     let peer = &shared.peers[at];
     let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
     let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
     while !shared.is_over() {
         departures.wait(LATER);
+        peer.outputs.late.store(departures.late_outputs(), Ordering::Relaxed);
         let mut put_off = 0;
         while let Some(departure) = departures.take() {
             let session = peer.sends_as.load(Ordering::Acquire);
-            let sent = session != 0 && {
-                let what = completion(&departure.signal);
-                let stub = stubs.get(peer.sends_at.load(Ordering::Acquire));
-                stub.is_some_and(|stub| stub.complete(session, &what, departure.payload()).is_ok())
+            let stub = stubs.get(peer.sends_at.load(Ordering::Acquire)).filter(|_| session != 0);
+            let sent = match &departure {
+                Departure::Completion(one) => {
+                    let what = completion(&one.signal);
+                    let sent = stub.is_some_and(|stub| stub.complete(session, &what, one.payload()).is_ok());
+                    let counted = if sent { &peer.sent } else { &peer.unsent };
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    sent
+                }
+                Departure::Output(one) => {
+                    let what = output(one);
+                    let sent = stub.is_some_and(|stub| stub.replicate(session, &what, one.payload()).is_ok());
+                    peer.outputs.count(sent.then(|| one.lateness()));
+                    sent
+                }
             };
-            let counted = if sent { &peer.sent } else { &peer.unsent };
-            counted.fetch_add(1, Ordering::Relaxed);
             put_off += usize::from(sent);
             if put_off == BATCH {
                 dial.orb.flush();
@@ -341,6 +351,11 @@ fn completion(signal: &hyoshi_trace::Signal) -> wire::Completion {
         period: signal.period.as_nanos(),
         sent: signal.due.as_nanos(),
     }
+}
+
+fn output(output: &OutgoingOutput) -> wire::Output {
+    let (number, leg) = output.job();
+    wire::Output { source: output.operation().0, number, leg, release: output.release().as_nanos() }
 }
 
 #[cfg(test)]

@@ -65,7 +65,33 @@ pub(crate) struct OtherHost {
     pub unconfirmed: AtomicU64,
     pub received: AtomicU64,
     pub rejected: AtomicU64,
+    pub outputs: OutputCounts,
     pub inbox: PiMutex<Inbox>,
+}
+
+/// Counts of outputs for replicas.
+#[derive(Debug, Default)]
+pub(crate) struct OutputCounts {
+    pub flushed: AtomicU64,
+    pub unsent: AtomicU64,
+    pub late: AtomicU64,
+    /// From the flush point to the sending, in ns: the longest, and the sum.
+    pub latest: AtomicU64,
+    pub lateness: AtomicU64,
+    pub received: AtomicU64,
+}
+
+impl OutputCounts {
+    /// An output was sent this late, or could not be sent.
+    pub fn count(&self, lateness: Option<Span>) {
+        let Some(lateness) = lateness.map(Span::as_nanos) else {
+            self.unsent.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        self.flushed.fetch_add(1, Ordering::Relaxed);
+        self.latest.fetch_max(lateness, Ordering::Relaxed);
+        self.lateness.fetch_add(lateness, Ordering::Relaxed);
+    }
 }
 
 /// The known state of a peer.
@@ -178,6 +204,7 @@ impl OtherHost {
             unconfirmed: none(),
             received: none(),
             rejected: none(),
+            outputs: OutputCounts::default(),
             inbox: PiMutex::new(inbox),
         }
     }

@@ -1,16 +1,17 @@
 //! The object of a node for other nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::{OperationId, ProcessorId, Span};
 use hyoshi_orb::{SystemException, certificate_names, current};
+use hyoshi_runtime::{ArrivedOutput, IncomingCompletions};
 use hyoshi_trace::Signal;
 
 use crate::agreement::NodeProgress;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Reason, Refused};
-use crate::peer::{OtherHost, PeerLink};
+use crate::peer::{Inbox, OtherHost, PeerLink};
 use crate::shared::{NodeState, random, since_origin};
 use crate::strangers::PENALTY;
 
@@ -77,6 +78,36 @@ impl ForPeers {
         drop(inbox);
         Some(peer)
     }
+
+    /// The peer that sends in a session; other senders are counted.
+    fn sender(&self, session: u64) -> Option<&OtherHost> {
+        let peer = self.peer_of(session);
+        if peer.is_none() {
+            self.0.strangers.refuse(self.0.now());
+        }
+        peer
+    }
+
+    /// Receives a message from a peer within its rate. `accept` gets the number of completions that arrived in the
+    /// session, and returns whether the message is `accepted` or rejected.
+    fn receive(
+        &self,
+        peer: &OtherHost,
+        accepted: &AtomicU64,
+        accept: impl FnOnce(&mut IncomingCompletions, &mut u64) -> bool,
+    ) {
+        let mut inbox = peer.inbox.lock();
+        if !inbox.allowance.take(self.0.now()) {
+            drop(inbox);
+            peer.rejected.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(PENALTY);
+            return;
+        }
+        let Inbox { arrivals, arrived, .. } = &mut *inbox;
+        let is_accepted = arrivals.as_mut().is_some_and(|arrivals| accept(arrivals, arrived));
+        let counted = if is_accepted { accepted } else { &peer.rejected };
+        counted.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl wire::Peer for ForPeers {
@@ -104,6 +135,7 @@ impl wire::Peer for ForPeers {
         }
         let mut inbox = peer.inbox.lock();
         (inbox.arrived, inbox.protected) = (0, 0);
+        inbox.arrivals.iter_mut().for_each(IncomingCompletions::begin_session);
         peer.session.store(session, Ordering::Release);
         Ok(wire::Welcome { who: self.0.introduction(), session })
     }
@@ -129,10 +161,7 @@ impl wire::Peer for ForPeers {
     }
 
     fn complete(&self, session: u64, what: &wire::Completion, payload: &[u8]) -> Result<(), SystemException> {
-        let Some(peer) = self.peer_of(session) else {
-            self.0.strangers.refuse(self.0.now());
-            return Ok(());
-        };
+        let Some(peer) = self.sender(session) else { return Ok(()) };
         let signal = Signal {
             from: OperationId(what.source),
             to: OperationId(what.target),
@@ -143,21 +172,25 @@ impl wire::Peer for ForPeers {
             due: peer.to_own(what.sent),
             ticket: None,
         };
-        let mut inbox = peer.inbox.lock();
-        if !inbox.allowance.take(self.0.now()) {
-            drop(inbox);
-            peer.rejected.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(PENALTY);
-            return Ok(());
-        }
-        inbox.arrived += 1;
-        let pushed = inbox.arrivals.as_mut().is_some_and(|arrivals| {
+        self.receive(peer, &peer.received, |arrivals, arrived| {
+            *arrived += 1;
             let pushed = arrivals.push(signal, payload).is_ok();
             arrivals.deliver();
             pushed
         });
-        let counted = if pushed { &peer.received } else { &peer.rejected };
-        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn replicate(&self, session: u64, what: &wire::Output, payload: &[u8]) -> Result<(), SystemException> {
+        let Some(peer) = self.sender(session) else { return Ok(()) };
+        let output = ArrivedOutput {
+            operation: OperationId(what.source),
+            number: what.number,
+            leg: what.leg,
+            sender_release: what.release,
+            release: peer.to_own(what.release),
+        };
+        self.receive(peer, &peer.outputs.received, |arrivals, _| arrivals.replicate(output, payload).is_ok());
         Ok(())
     }
 
@@ -212,7 +245,15 @@ pub(crate) fn node_standing(shared: &NodeState) -> wire::NodeStanding {
 pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::PeerStanding {
     let known = peer.known.lock();
     let ahead = known.ahead(now, Some(own));
-    let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
+    let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    let outputs = wire::OutputCounts {
+        flushed: count(&peer.outputs.flushed),
+        unsent: count(&peer.outputs.unsent),
+        late: count(&peer.outputs.late),
+        latest: count(&peer.outputs.latest),
+        lateness: count(&peer.outputs.lateness),
+        received: count(&peer.outputs.received),
+    };
     wire::PeerStanding {
         host: peer.name.clone(),
         state: known.link.word().to_owned(),
@@ -226,6 +267,7 @@ pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::
         unconfirmed: count(&peer.unconfirmed) + known.overdue,
         received: count(&peer.received),
         rejected: count(&peer.rejected),
+        outputs,
         joined: known.joined,
     }
 }

@@ -239,15 +239,18 @@ pub(crate) fn taking_part(system: &System) -> impl Iterator<Item = HostId> + '_ 
     (0..system.hosts.len() as u32).map(HostId).filter(has_processor)
 }
 
-/// The completions a second that the operations of a host may send to another: twice the rates in the file, in any
-/// epoch.
+/// The completions and outputs a second that the operations of a host may send to another: twice the rates in the file,
+/// in any epoch.
 fn rate(system: &System, from: HostId, to: HostId) -> u64 {
     let host = |operation: hyoshi_model::OperationId| system.processor(system.operation(operation).on).host;
     let of_epoch = |epoch: usize| -> u64 {
         let rates = system.release_rates(epoch);
         let targets = system.operation_ids().filter(|id| host(*id) == to);
         let sources = targets.flat_map(|id| system.operation(id).trigger.predecessors());
-        sources.filter(|source| host(**source) == from).map(|source| rates[source.index()] / 1_000_000_000 + 1).sum()
+        let completions = sources.filter(|source| host(**source) == from).map(|source| (*source, 1));
+        let replicated = system.operation_ids().filter(|id| host(*id) == from && system.replica_on(*id, to).is_some());
+        let outputs = replicated.map(|id| (id, u64::from(system.setting(epoch, id).legs)));
+        completions.chain(outputs).map(|(id, jobs)| jobs * (rates[id.index()] / 1_000_000_000 + 1)).sum()
     };
     2 * (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0) + 10
 }

@@ -47,6 +47,9 @@ impl Peer for OtherClock {
     fn complete(&self, _: u64, _: &wire::Completion, _: &[u8]) -> Result<(), SystemException> {
         unreachable!("no test calls it")
     }
+    fn replicate(&self, _: u64, _: &wire::Output, _: &[u8]) -> Result<(), SystemException> {
+        unreachable!("no test calls it")
+    }
     fn leave(&self, _: u64) -> Result<(), SystemException> {
         unreachable!("no test calls it")
     }

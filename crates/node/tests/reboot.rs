@@ -76,6 +76,10 @@ impl Peer for Other {
         Ok(())
     }
 
+    fn replicate(&self, _: u64, _: &wire::Output, _: &[u8]) -> Result<(), SystemException> {
+        Ok(())
+    }
+
     fn keep(&self, _: u64) -> Result<(), SystemException> {
         Ok(())
     }

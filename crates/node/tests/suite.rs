@@ -11,6 +11,7 @@ mod peer;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
 mod reboot;
+mod replicas;
 mod requests;
 mod strangers;
 mod tls;

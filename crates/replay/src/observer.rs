@@ -147,6 +147,9 @@ impl<'a> Observer<'a> {
             }
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
             TraceEvent::Cpu(seen) => {
+                if let hyoshi_trace::CpuEvent::Clock { .. } = seen {
+                    self.stats.over_networks();
+                }
                 if let (hyoshi_trace::CpuEvent::Clock { host, offset, .. }, Some((reference, ahead))) =
                     (seen, &mut self.clock)
                     && host == reference

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use hyoshi_model::{OperationId, System};
 use hyoshi_os::own_cpu_time;
 
-use crate::context::{JobContext, set_current};
+use crate::context::{CurrentJob, JobContext, set_current};
 use crate::crew::{JobStart, Returned};
 use crate::ended::{EndedBy, panic_text};
 use crate::events::payload_holders;
 use crate::payload::{Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
+use crate::replica::Output;
 use crate::wakeups::PendingWakeups;
 
 /// The body of an operation. It runs once for each job, never for two at a time.
@@ -23,8 +24,8 @@ pub(crate) struct BodyCell {
     pub body: Body,
     /// By predecessor: its payload for the current job.
     pub inputs: Vec<Option<Arc<Payload>>>,
-    /// By operation that it reads: its latest payload.
-    pub reads: Vec<Option<Arc<Payload>>>,
+    /// By operation that it reads: its latest output.
+    pub reads: Vec<Option<Output>>,
     pub payload_buffers: PayloadBuffers,
 }
 
@@ -70,8 +71,11 @@ pub(crate) fn run_body(
     let answered = begin.call.is_some() && !operation.is_requested();
     let mut ran = None;
     if let Some(cell) = &mut cell {
-        for (value, from) in cell.reads.iter_mut().zip(&operation.reads) {
-            *value = common.latest[from.index()].as_ref().and_then(|latest| latest.lock().clone());
+        if !operation.reads.is_empty() {
+            let (host, at) = (common.system.processor(processor.id).host, common.now());
+            for (value, from) in cell.reads.iter_mut().zip(&operation.reads) {
+                *value = common.latest.read(*from, host, at);
+            }
         }
         let BodyCell { body, inputs, reads, payload_buffers } = &mut **cell;
         set_current(Some(now));
@@ -91,9 +95,10 @@ pub(crate) fn run_body(
         ran = set_current(None);
         cell.inputs.fill(None);
         cell.reads.fill(None);
-        let last = ran.unwrap_or(now).job.operation;
-        if let (Some(latest), Some(emitted)) = (&common.latest[last.index()], cell.payload_buffers.emitted()) {
-            *latest.lock() = Some(emitted.clone());
+        let CurrentJob { job, release, .. } = ran.unwrap_or(now);
+        if let (Some(latest), Some(emitted)) = (common.latest.own(job.operation), cell.payload_buffers.emitted()) {
+            let payload = Some(emitted.clone());
+            latest.lock().set(Output { release, number: job.number, leg: job.leg, payload });
         }
     }
     let cpu = own_cpu_time();

@@ -7,7 +7,7 @@ use hyoshi_model::{CallSuccessors, HostId, Instant, OperationId, Processor, Proc
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 
 use crate::ended::EndedBy;
-use crate::payload::Latest;
+use crate::replica::LatestOutputs;
 
 /// The shared state of a run.
 #[derive(Debug)]
@@ -31,8 +31,10 @@ pub(crate) struct CommonState {
     pub releases: Vec<ReleaseThread>,
     /// By declared resource: excludes users on other CPUs, with priority inheritance.
     pub resources: Vec<PiMutex<()>>,
-    /// By operation that others read: its latest payload.
-    pub latest: Vec<Option<Latest>>,
+    /// The outputs that operations read.
+    pub latest: LatestOutputs,
+    /// By operation: outputs that were not flushed to its replicas, because their jobs were late.
+    pub late_outputs: Vec<AtomicU64>,
     /// Wakes the thread that reads the feed of events.
     pub feed: Wake,
     /// Completions lost because a link or its target was full.
@@ -49,8 +51,7 @@ pub(crate) struct CommonState {
 
 impl CommonState {
     pub fn new(system: Arc<System>, here: Option<HostId>, until: Instant) -> Self {
-        let read = |id: OperationId| system.operations.iter().any(|operation| operation.reads.contains(&id));
-        let latest = system.operation_ids().map(|id| read(id).then(|| PiMutex::new(None))).collect();
+        let latest = LatestOutputs::new(&system, |host| here.is_none_or(|here| here == host));
         // For each other host, one thread sends all completions.
         let hosts: Vec<Arc<Wake>> = system.hosts.iter().map(|_| Arc::default()).collect();
         let release = |processor: &Processor| match here.is_none_or(|here| processor.host == here) {
@@ -75,6 +76,7 @@ impl CommonState {
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,
             feed: Wake::new(),
+            late_outputs: system.operations.iter().map(|_| AtomicU64::new(0)).collect(),
             lost_signals: AtomicU64::new(0),
             blocked_lanes: AtomicU64::new(0),
             refused_later: AtomicU64::new(0),
@@ -92,7 +94,17 @@ impl CommonState {
 
     /// True if this process runs a processor.
     pub fn runs(&self, processor: ProcessorId) -> bool {
-        self.here.is_none_or(|here| self.system.processor(processor).host == here)
+        self.runs_host(self.system.processor(processor).host)
+    }
+
+    /// The only host that this process runs; `None` if it runs all.
+    pub fn here(&self) -> Option<HostId> {
+        self.here
+    }
+
+    /// True if this process runs a host.
+    pub fn runs_host(&self, host: HostId) -> bool {
+        self.here.is_none_or(|here| here == host)
     }
 
     /// True once instant 0 is known.

@@ -22,6 +22,7 @@ use crate::link::LINK;
 use crate::payload::{Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
 use crate::remote::Rejected;
+use crate::replica::in_transit;
 use crate::wakeups::PendingWakeups;
 
 /// The most events of one supplier between two readings of the feed.
@@ -235,6 +236,10 @@ pub(crate) fn payload_holders(system: &System, id: OperationId, supplies: bool) 
         let reads = other.reads.contains(&id);
         holders += if triggers > 0 { (1 + triggers) * other.queue.limit as usize + 5 } else { 0 } + usize::from(reads);
         holders += if triggers > 0 && other.on != operation.on { LINK.min(64) } else { 0 };
+    }
+    for host in operation.replication.iter().flat_map(|replication| &replication.to) {
+        // Those in transit, the replica itself, and those on their way to the thread that sends them.
+        holders += in_transit(system, id, *host) + 1 + LINK.min(64);
     }
     holders
 }

@@ -114,6 +114,7 @@ mod payload;
 mod policy_control;
 mod processor;
 mod remote;
+mod replica;
 mod requests;
 mod running;
 mod shared;
@@ -132,7 +133,9 @@ pub use ended::{EndedBy, Finished, LostRecords, RunNote};
 pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCounts};
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
-pub use remote::{IncomingCompletions, OutgoingCompletion, OutgoingCompletions, Rejected};
+pub use remote::{
+    ArrivedOutput, Departure, IncomingCompletions, OutgoingCompletion, OutgoingCompletions, OutgoingOutput, Rejected,
+};
 pub use requests::{ArrivedRequest, Refuse, RequestReader};
 pub use running::{EventSink, RunningNode};
 pub use shared::{SharedError, SharedValue};

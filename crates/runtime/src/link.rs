@@ -17,16 +17,26 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::common::CommonState;
 use crate::payload::Payload;
+use crate::replica::Flush;
 
 /// The capacity of a link, in completions.
 pub(crate) const LINK: usize = 1024;
 
 /// The payload of a completion.
 pub(crate) type Data = Option<Arc<Payload>>;
+
+/// The content of a ring. An output that is flushed at completion precedes the signals of that completion.
+#[derive(Debug)]
+pub(crate) enum Parcel {
+    Completion(Signal, Data),
+    /// Only to other hosts that run elsewhere.
+    Flush(Flush),
+}
+
 /// The producer of a ring.
-pub(crate) type Sender = Producer<(Signal, Data)>;
+pub(crate) type Sender = Producer<Parcel>;
 /// The consumer of a ring.
-pub(crate) type Receiver = Consumer<(Signal, Data)>;
+pub(crate) type Receiver = Consumer<Parcel>;
 
 /// The links of one processor.
 #[derive(Debug)]
@@ -37,6 +47,16 @@ pub(crate) struct LinkEnd {
     outgoing: Vec<Sender>,
     incoming: Vec<Receiver>,
     arriving: InFlight<Data>,
+    /// To the hosts with replicas of outputs of this processor's operations.
+    replicas: Vec<ReplicaRoute>,
+}
+
+/// The way to the replicas on a host.
+#[derive(Clone, Copy, Debug)]
+struct ReplicaRoute {
+    to: HostId,
+    /// If the host runs elsewhere: the index of its ring in `outgoing`, and a processor there.
+    ring: Option<(usize, ProcessorId)>,
 }
 
 /// The ends of rings to and from other hosts.
@@ -58,6 +78,7 @@ pub(crate) fn connect(common: &Arc<CommonState>) -> (Vec<LinkEnd>, RemoteRings) 
         outgoing: Vec::new(),
         incoming: Vec::new(),
         arriving: InFlight::with_capacity(0),
+        replicas: Vec::new(),
     };
     let mut ends: Vec<LinkEnd> = system.processor_ids().map(end).collect();
     let mut remote = RemoteRings::default();
@@ -101,6 +122,31 @@ pub(crate) fn connect(common: &Arc<CommonState>) -> (Vec<LinkEnd>, RemoteRings) 
             }
         }
     }
+    for from in system.operations.iter().filter(|from| common.runs(from.on)) {
+        for to in from.replication.iter().flat_map(|replication| &replication.to).copied() {
+            let end = &mut ends[from.on.index()];
+            if end.replicas.iter().any(|route| route.to == to) {
+                continue;
+            }
+            let mut there = system.processor_ids().filter(|id| host(*id) == to);
+            let ring = match there.next() {
+                Some(processor) if !common.runs(processor) => {
+                    let known = leaving.iter().find(|(known, _)| *known == (from.on, to)).map(|(_, ring)| *ring);
+                    let ring = known.unwrap_or_else(|| {
+                        let (producer, consumer) = RingBuffer::new(LINK);
+                        end.outgoing.push(producer);
+                        remote.departures.push((to, consumer));
+                        end.outgoing.len() - 1
+                    });
+                    Some((ring, processor))
+                }
+                // Without a processor no operation there reads it.
+                None if !common.runs_host(to) => continue,
+                _ => None,
+            };
+            end.replicas.push(ReplicaRoute { to, ring });
+        }
+    }
     (ends, remote)
 }
 
@@ -117,6 +163,21 @@ impl LinkEnd {
         self.incoming.push(ring);
     }
 
+    /// Sends an output to its replica on a host. Returns a processor of that host, if its sender has to be woken.
+    pub fn flush(&mut self, to: HostId, flush: Flush, now: Instant) -> Option<ProcessorId> {
+        let route = self.replicas.iter().find(|route| route.to == to)?;
+        let Some((ring, processor)) = route.ring else {
+            if !self.common.flush_here(flush, to, now) {
+                self.lost();
+            }
+            return None;
+        };
+        if self.outgoing[ring].push(Parcel::Flush(flush)).is_err() {
+            self.lost();
+        }
+        Some(processor)
+    }
+
     fn lost(&self) {
         self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
     }
@@ -128,7 +189,7 @@ impl CompletionTransport for LinkEnd {
     fn send(&mut self, to: ProcessorId, mut signal: Signal, data: Data) {
         let Some((ring, delay)) = self.to[to.index()] else { return self.lost() };
         signal.due += self.common.system.draw_delay(delay, signal.to, signal.position, signal.number);
-        if self.outgoing[ring].push((signal, data)).is_err() {
+        if self.outgoing[ring].push(Parcel::Completion(signal, data)).is_err() {
             self.lost();
         }
     }
@@ -140,8 +201,12 @@ impl CompletionTransport for LinkEnd {
 
     fn receive(&mut self, now: Instant) -> Option<(Signal, Data)> {
         for link in 0..self.incoming.len() {
-            while let Ok((signal, data)) = self.incoming[link].pop() {
-                if !self.arriving.push(signal, data) {
+            while let Ok(parcel) = self.incoming[link].pop() {
+                let arrives = match parcel {
+                    Parcel::Completion(signal, data) => self.arriving.push(signal, data),
+                    Parcel::Flush(_) => false,
+                };
+                if !arrives {
                     self.lost();
                 }
             }

@@ -217,9 +217,9 @@ impl Node {
     pub fn prepare(mut self) -> Result<Prepared, StartError> {
         let system = self.system.clone();
         if self.host.is_some()
-            && let Some((operation, does)) = needs_one_process(&system)
+            && let Some(error) = needs_one_process(&system)
         {
-            return Err(StartError::NeedsOneProcess { operation, does });
+            return Err(error);
         }
         let named: BTreeSet<String> = self.bodies.keys().cloned().collect();
         let whole = |first: OperationId| {
@@ -474,7 +474,8 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
                 let mut there = system.processor_ids().filter(|id| system.processor(*id).host == to);
                 // All processors of a host that runs elsewhere share a thread.
                 let wake = there.next().map(|id| parts.common.release_of(id).clone()).unwrap_or_default();
-                departures.push(OutgoingCompletions { to, rings: vec![ring], wake });
+                let (common, rings) = (parts.common.clone(), vec![ring]);
+                departures.push(OutgoingCompletions { to, common, rings, wake, waiting: Vec::new() });
             }
         }
     }
@@ -483,8 +484,18 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
         let part = parts.processors.iter().find(|part| part.processor.id == processor);
         rings.entry(from).or_default().extend(part.map(|part| (part.processor.clone(), ring)));
     }
-    let arrivals = rings.into_iter().map(|(from, rings)| IncomingCompletions::new(system.clone(), from, rings));
-    (departures, arrivals.collect())
+    for from in (0..system.hosts.len() as u32).map(HostId) {
+        if !parts.common.replicated_from(from).is_empty() {
+            rings.entry(from).or_default();
+        }
+    }
+    let common = &parts.common;
+    let arrivals = rings.into_iter().map(|(from, rings)| IncomingCompletions::new(common.clone(), from, rings));
+    let arrivals = arrivals.collect();
+    for departures in &mut departures {
+        departures.make_room();
+    }
+    (departures, arrivals)
 }
 
 /// Whether the kernel grants real-time priorities to this process.

@@ -5,7 +5,6 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use hyoshi_os::PiMutex;
 use hyoshi_trace::Ticket;
 
 /// The payload of one job.
@@ -20,9 +19,6 @@ impl Payload {
         &self.bytes[..self.length]
     }
 }
-
-/// The latest payload of an operation, for the operations that read it.
-pub(crate) type Latest = PiMutex<Option<Arc<Payload>>>;
 
 /// The payload buffers of an operation's jobs.
 #[derive(Debug, Default)]

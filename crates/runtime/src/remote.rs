@@ -15,17 +15,67 @@ use hyoshi_model::{HostId, Instant, OperationId, ProcessorId, Span, System, time
 use hyoshi_os::{Clock, MonotonicClock, Wake};
 use hyoshi_trace::Signal;
 
-use crate::link::{LINK, Receiver, Sender};
+use crate::common::CommonState;
+use crate::link::{LINK, Parcel, Receiver, Sender};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
+use crate::replica::{Flush, Output, in_transit};
+use crate::start_error::StartError;
 use crate::wakeups::PendingWakeups;
 
-/// The completions for one other host. One thread, above the lanes, receives and sends them.
+/// The completions for one other host, and the outputs for its replicas. One thread, above the lanes, receives and sends
+/// them.
 #[derive(Debug)]
 pub struct OutgoingCompletions {
     pub(crate) to: HostId,
+    pub(crate) common: Arc<CommonState>,
     pub(crate) rings: Vec<Receiver>,
     pub(crate) wake: Arc<Wake>,
+    /// Outputs that wait for their deadline.
+    pub(crate) waiting: Vec<Flush>,
+}
+
+/// What leaves for another host.
+#[derive(Debug)]
+pub enum Departure {
+    /// A completion that triggers an operation there.
+    Completion(OutgoingCompletion),
+    /// An output for its replica there.
+    Output(OutgoingOutput),
+}
+
+/// A departing output.
+#[derive(Debug)]
+pub struct OutgoingOutput {
+    flush: Flush,
+    lateness: Span,
+}
+
+impl OutgoingOutput {
+    /// The operation.
+    pub fn operation(&self) -> OperationId {
+        self.flush.operation
+    }
+
+    /// The release number and the leg of its job.
+    pub fn job(&self) -> (u64, u16) {
+        (self.flush.output.number, self.flush.output.leg)
+    }
+
+    /// The nominal release of its job, on this node's clock.
+    pub fn release(&self) -> Instant {
+        self.flush.output.release
+    }
+
+    /// The time since its flush point when it was taken.
+    pub fn lateness(&self) -> Span {
+        self.lateness
+    }
+
+    /// The job's payload; possibly empty.
+    pub fn payload(&self) -> &[u8] {
+        self.flush.output.bytes()
+    }
 }
 
 /// A departing completion.
@@ -44,6 +94,14 @@ impl OutgoingCompletion {
 }
 
 impl OutgoingCompletions {
+    /// Makes room for all outputs that can wait at once.
+    pub(crate) fn make_room(&mut self) {
+        let system = &self.common.system;
+        let own = system.operation_ids().filter(|id| self.common.runs(system.operation(*id).on));
+        let replicated = own.filter(|id| system.replica_on(*id, self.to).is_some());
+        self.waiting.reserve(replicated.map(|id| in_transit(system, id, self.to)).sum());
+    }
+
     /// The target host.
     pub fn to(&self) -> HostId {
         self.to
@@ -54,27 +112,85 @@ impl OutgoingCompletions {
         self.wake.clone()
     }
 
-    /// Waits for the next departing completion, or until the time limit.
+    /// Waits for the next departure, or until the time limit.
     pub fn wait(&self, most: Span) {
         let clock = MonotonicClock::start();
+        let next = self.waiting.iter().map(|flush| flush.at).min();
+        let most = next.map_or(most, |next| most.min(next.since(self.common.now())));
         self.wake.wait_until(&clock, clock.now() + most);
     }
 
-    /// The next completion. Those of one processor are in the order of sending.
-    pub fn take(&mut self) -> Option<OutgoingCompletion> {
-        let (signal, payload) = self.rings.iter_mut().find_map(|ring| ring.pop().ok())?;
-        Some(OutgoingCompletion { signal, payload })
+    /// The next completion, or output whose time has come. Completions of one processor are in the order of sending; an
+    /// output that is flushed at completion precedes them.
+    pub fn take(&mut self) -> Option<Departure> {
+        loop {
+            if !self.waiting.is_empty() {
+                let now = self.common.now();
+                let due = self.waiting.iter().enumerate().filter(|(_, flush)| flush.at <= now);
+                if let Some((first, _)) = due.min_by_key(|(_, flush)| flush.at) {
+                    return Some(output(self.waiting.swap_remove(first), now));
+                }
+            }
+            match self.rings.iter_mut().find_map(|ring| ring.pop().ok())? {
+                Parcel::Completion(signal, payload) => {
+                    return Some(Departure::Completion(OutgoingCompletion { signal, payload }));
+                }
+                Parcel::Flush(flush) => {
+                    let now = self.common.now();
+                    if flush.at <= now {
+                        return Some(output(flush, now));
+                    }
+                    self.waiting.push(flush);
+                }
+            }
+        }
+    }
+
+    /// Outputs for replicas there that were not flushed, because their jobs were late.
+    pub fn late_outputs(&self) -> u64 {
+        let system = &self.common.system;
+        let replicated = system.operation_ids().filter(|id| system.replica_on(*id, self.to).is_some());
+        replicated.map(|id| self.common.late_outputs[id.index()].load(Ordering::Relaxed)).sum()
     }
 }
 
-/// The completions that arrive from one other host.
+fn output(flush: Flush, now: Instant) -> Departure {
+    Departure::Output(OutgoingOutput { lateness: now.since(flush.at), flush })
+}
+
+/// The completions, and the outputs for replicas, that arrive from one other host.
 #[derive(Debug)]
 pub struct IncomingCompletions {
     from: HostId,
-    system: Arc<System>,
+    common: Arc<CommonState>,
     processors: Vec<IncomingRing>,
     /// Payload buffers, by operation of that host.
     outlets: BTreeMap<OperationId, PayloadBuffers>,
+    /// By operation with a replica here.
+    replicas: BTreeMap<OperationId, IncomingReplica>,
+}
+
+/// The source of a replica's values.
+#[derive(Debug)]
+struct IncomingReplica {
+    buffers: PayloadBuffers,
+    /// The latest output of this session: its release on the sender's clock, number and leg.
+    latest: Option<(u64, u64, u16)>,
+}
+
+/// An output that arrives for a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrivedOutput {
+    /// The operation.
+    pub operation: OperationId,
+    /// The release number of its job.
+    pub number: u64,
+    /// The leg of its job.
+    pub leg: u16,
+    /// The nominal release of its job on the sender's clock, in ns, which orders outputs.
+    pub sender_release: u64,
+    /// The same on this node's clock, from which its age counts.
+    pub release: Instant,
 }
 
 #[derive(Debug)]
@@ -126,7 +242,8 @@ impl fmt::Display for Rejected {
 const AHEAD: Span = Span::from_secs(1);
 
 impl IncomingCompletions {
-    pub(crate) fn new(system: Arc<System>, from: HostId, rings: Vec<(Arc<ProcessorState>, Sender)>) -> Self {
+    pub(crate) fn new(common: Arc<CommonState>, from: HostId, rings: Vec<(Arc<ProcessorState>, Sender)>) -> Self {
+        let system = common.system.clone();
         let own: Vec<ProcessorId> = rings.iter().map(|(processor, _)| processor.id).collect();
         let mut outlets = BTreeMap::new();
         for (to, operation) in system.operation_ids().zip(&system.operations) {
@@ -147,7 +264,14 @@ impl IncomingCompletions {
             IncomingRing { processor, ring, wakeups, pushed: false }
         };
         let processors = rings.into_iter().map(arrival).collect();
-        IncomingCompletions { from, system, processors, outlets }
+        let replica = |id: OperationId| {
+            // The replica, the one that replaces it, and one for each job that reads it.
+            let readers = system.operations.iter().filter(|operation| operation.reads.contains(&id)).count();
+            let buffers = PayloadBuffers::new(system.operation(id).payload as usize, 2 + readers);
+            (id, IncomingReplica { buffers, latest: None })
+        };
+        let replicas = common.replicated_from(from).into_iter().map(replica).collect();
+        IncomingCompletions { from, common, processors, outlets, replicas }
     }
 
     /// The source host.
@@ -162,7 +286,7 @@ impl IncomingCompletions {
     ///
     /// If this host cannot send it, or there is no room.
     pub fn push(&mut self, signal: Signal, payload: &[u8]) -> Result<(), Rejected> {
-        let system = &self.system;
+        let system = &self.common.system;
         let id = |id: OperationId| (id.index() < system.operations.len()).then(|| system.operation(id));
         let (Some(from), Some(to)) = (id(signal.from), id(signal.to)) else { return Err(Rejected::Foreign) };
         let expected = to.trigger.predecessors().get(usize::from(signal.position)) == Some(&signal.from);
@@ -170,15 +294,7 @@ impl IncomingCompletions {
         let (Some(arrival), true) = (arrival, expected && system.processor(from.on).host == self.from) else {
             return Err(Rejected::Foreign);
         };
-        let common = &arrival.processor.common;
-        if !common.has_begun() || common.stopping.load(Ordering::Acquire) {
-            return Err(Rejected::Idle);
-        }
-        let now = common.now();
-        if now == Instant::ZERO {
-            // Before instant 0 nothing runs.
-            return Err(Rejected::Idle);
-        }
+        let now = running(&self.common)?;
         if signal.origin > now + AHEAD || signal.period > LONGEST_SPAN || signal.number > MOST_NUMBER {
             return Err(Rejected::Implausible);
         }
@@ -188,9 +304,38 @@ impl IncomingCompletions {
             payload_buffers.emit(payload)?;
             data = payload_buffers.take();
         }
-        arrival.ring.push((Signal { due: now, ticket: None, ..signal }, data)).map_err(|_| Rejected::Full)?;
+        let parcel = Parcel::Completion(Signal { due: now, ticket: None, ..signal }, data);
+        arrival.ring.push(parcel).map_err(|_| Rejected::Full)?;
         arrival.pushed = true;
         Ok(())
+    }
+
+    /// Accepts an output for its replica here; an older one than the replica's is ignored. Does not allocate.
+    ///
+    /// # Errors
+    ///
+    /// If this host cannot send it, or there is no room.
+    pub fn replicate(&mut self, arrived: ArrivedOutput, payload: &[u8]) -> Result<(), Rejected> {
+        let ArrivedOutput { operation, number, leg, sender_release, release } = arrived;
+        let source = self.replicas.get_mut(&operation).ok_or(Rejected::Foreign)?;
+        let replica = self.common.replica_here(operation).ok_or(Rejected::Foreign)?;
+        let now = running(&self.common)?;
+        if release > now + AHEAD || number > MOST_NUMBER {
+            return Err(Rejected::Implausible);
+        }
+        source.buffers.emit(payload)?;
+        let payload = source.buffers.take();
+        let order = Some((sender_release, number, leg));
+        if source.latest < order {
+            source.latest = order;
+            replica.lock().set(Output { release, number, leg, payload });
+        }
+        Ok(())
+    }
+
+    /// The other node was started again: its clock may have changed, so its outputs replace earlier ones.
+    pub fn begin_session(&mut self) {
+        self.replicas.values_mut().for_each(|replica| replica.latest = None);
     }
 
     /// Passes accepted completions to the dispatchers and wakes their lanes, on the calling thread. Call it from a
@@ -205,23 +350,40 @@ impl IncomingCompletions {
     }
 }
 
+/// The time of a run that has begun.
+fn running(common: &CommonState) -> Result<Instant, Rejected> {
+    if !common.has_begun() || common.stopping.load(Ordering::Acquire) {
+        return Err(Rejected::Idle);
+    }
+    // Before instant 0 nothing runs.
+    Some(common.now()).filter(|now| *now != Instant::ZERO).ok_or(Rejected::Idle)
+}
+
 /// The greatest job number: one per nanosecond for a century.
 const MOST_NUMBER: u64 = 1 << 62;
 
-/// A use across hosts that only a run of all hosts in one process supports: the operation, and the resource or value.
-pub(crate) fn needs_one_process(system: &System) -> Option<(String, String)> {
+/// A use across hosts that only a run of all hosts in one process supports.
+pub(crate) fn needs_one_process(system: &System) -> Option<StartError> {
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     system.operation_ids().find_map(|id| {
         let operation = system.operation(id);
         let elsewhere = |other: &OperationId| host(*other) != host(id);
-        if let Some(read) = operation.reads.iter().find(|other| elsewhere(other)) {
-            return Some((operation.name.clone(), format!("reads `{}`", system.operation(*read).name)));
+        let unreplicated = |other: &&OperationId| elsewhere(other) && system.replica_on(**other, host(id)).is_none();
+        if let Some(read) = operation.reads.iter().find(unreplicated) {
+            let (read, host) = (&system.operation(*read).name, &system.hosts[host(id).index()].name);
+            return Some(StartError::NeedsOneProcess {
+                operation: operation.name.clone(),
+                does: format!("reads `{read}`"),
+                instead: format!("add `replicate = {{ to = [\"{host}\"] }}` to operation `{read}`"),
+            });
         }
         operation.uses.iter().find_map(|(resource, _)| {
             let uses = |other: &OperationId| system.operation(*other).uses.iter().any(|(used, _)| used == resource);
             let shared = system.operation_ids().any(|other| uses(&other) && elsewhere(&other));
-            shared.then(|| {
-                (operation.name.clone(), format!("uses resource `{}`", system.resources[resource.index()].name))
+            shared.then(|| StartError::NeedsOneProcess {
+                operation: operation.name.clone(),
+                does: format!("uses resource `{}`", system.resources[resource.index()].name),
+                instead: "trigger it with `after`".to_owned(),
             })
         })
     })

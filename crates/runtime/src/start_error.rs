@@ -49,6 +49,8 @@ pub enum StartError {
         operation: String,
         /// Its use of that resource or value.
         does: String,
+        /// What to do instead.
+        instead: String,
     },
     /// A processor would need too many threads.
     TooManyThreads {
@@ -88,7 +90,7 @@ impl fmt::Display for StartError {
                 f,
                 "processor `{processor}` would release {releases} jobs per second, more than the limit of {MOST_RELEASES}"
             ),
-            StartError::NeedsOneProcess { operation, does } => {
+            StartError::NeedsOneProcess { operation, does, .. } => {
                 write!(
                     f,
                     "operation `{operation}` {does} of another host, which works only with all hosts in one process"
@@ -120,7 +122,7 @@ impl StartError {
             StartError::TooManyReleases { .. } => {
                 "lengthen the shortest periods, or spread the operations over more processors".to_owned()
             }
-            StartError::NeedsOneProcess { .. } => "trigger it with `after`, or run without --host".to_owned(),
+            StartError::NeedsOneProcess { instead, .. } => format!("{instead}, or run without --host"),
             StartError::TooManyThreads { .. } => "lower its `pool`".to_owned(),
             StartError::Thread(_) => "raise the limit of threads: `ulimit -u`".to_owned(),
         }

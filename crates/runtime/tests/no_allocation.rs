@@ -58,10 +58,11 @@ const TEXT: &str = "
     every = \"3ms\"
     wcet = \"0.1ms\"
     payload = \"64B\"
+    replicate = { to = [\"b\"] }
     [operation.far]
     on = \"q\"
     after = { all = [\"near\"] }
-    reads = [\"sense\"]
+    reads = [\"sense\", \"other\"]
     wcet = \"0.1ms\"
     payload = \"64B\"
     [operation.back]
@@ -84,11 +85,14 @@ fn nothing_allocates_from_release_to_completion() {
         let bytes = [7u8; 64];
         let ran = Arc::new(AtomicU64::new(0));
         let count = ran.clone();
+        let replicas = Arc::new(AtomicU64::new(0));
+        let ages = replicas.clone();
         let mut running = Node::new(system.clone(), plan)
             .body("sense", move |job| {
                 map.lock(job, |value| *value += 1).unwrap();
                 job.emit(&bytes).unwrap();
             })
+            .body("other", move |job| job.emit(&bytes).unwrap())
             .body("near", move |job| {
                 assert_eq!(job.payload_from("sense").unwrap()[0], 7);
                 job.blocking(std::thread::yield_now);
@@ -96,6 +100,7 @@ fn nothing_allocates_from_release_to_completion() {
             })
             .body("far", move |job| {
                 assert!(job.latest("sense").is_some());
+                ages.fetch_add(u64::from(job.age("other").is_some()), Ordering::Relaxed);
                 job.emit(job.payload().map(|_| &bytes[..]).unwrap()).unwrap();
             })
             .body("back", move |_| {
@@ -118,6 +123,7 @@ fn nothing_allocates_from_release_to_completion() {
         let jobs = ran.load(Ordering::Relaxed) - jobs;
         assert!(jobs >= 160 && events > 1_000, "{jobs} jobs, {events} events");
         assert_eq!(allocations, 0, "allocations while {jobs} jobs ran, preemption {preemption}");
+        assert!(replicas.load(Ordering::Relaxed) > 20, "a replica is read");
         let finished = running.stop(&mut |_, _, _| ());
         assert_eq!(finished.lost.signals, 0);
     }

@@ -54,6 +54,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         guard: Guard::Off,
         timeout: None,
         payload: 0,
+        replication: None,
     };
     let processor = |index: u32| Processor {
         name: format!("cpu{index}"),

@@ -34,8 +34,8 @@ fn system(seed: u64) -> System {
     let mut path: Vec<OperationId> = Vec::new();
     let segments = 1 + choose.below(3);
     for segment in 0..segments {
-        // Reads over a link are not measured.
-        let on = choose.below(2) as u32;
+        // Reads over a link are measured only through a replica.
+        let on = choose.below(2 + u64::from(processors == 3)) as u32;
         let odd = us(5_003 + choose.below(30_000));
         let period = choose.of(&[us(10_000), us(20_000), odd]);
         let wcet = us(100 + choose.below(900));
@@ -43,6 +43,7 @@ fn system(seed: u64) -> System {
         let root = OperationId(build.0.operations.len() as u32 - 1);
         if let Some(read) = path.last().copied() {
             build = build.with(|operation| operation.reads = vec![read]);
+            replicate(&mut build.0, read, root, choose.of(&[FlushPoint::Deadline, FlushPoint::Completion]));
         }
         let jitter = if choose.one_in(3) { Span::from_micros(choose.below(2_000)) } else { Span::ZERO };
         let phase = Span::from_micros(choose.below(20_000));
@@ -54,8 +55,6 @@ fn system(seed: u64) -> System {
         let (mut last, hops) = (root, choose.below(3) + u64::from(path.is_empty()));
         for hop in 0..hops {
             let to = choose.below(processors as u64) as u32;
-            // The last of a segment is read by the next, on the same machine.
-            let to = if hop + 1 == hops && segment + 1 < segments { to % 2 } else { to };
             let guard = choose.of(&[Guard::Off, Guard::Off, Guard::On, Guard::Idle]);
             let mut predecessors = vec![last.0];
             if hop > 0 && choose.one_in(3) {
@@ -115,9 +114,20 @@ fn parts(chain: &ChainStats) -> [Span; 5] {
     })
 }
 
+/// Makes a replica on the reader's host, if that is another one.
+fn replicate(system: &mut Contents, read: OperationId, reader: OperationId, flush: FlushPoint) {
+    let host = |id: OperationId| system.processor(system.operation(id).on).host;
+    let (own, there) = (host(read), host(reader));
+    if own != there {
+        system.operations[read.index()].payload = 8;
+        system.operations[read.index()].replication = Some(Replication { to: vec![there], flush });
+    }
+}
+
 #[test]
 fn nothing_observed_of_a_chain_exceeds_its_bound() {
-    let (mut bounds, mut met, mut close, mut sampling, mut staged) = (0u64, 0u64, 0u64, 0u64, [0u64; 5]);
+    let (mut bounds, mut met, mut close, mut sampling) = (0u64, 0u64, 0u64, 0u64);
+    let (mut staged, mut flushed) = ([0u64; 5], [0u64; 2]);
     for seed in 0..SYSTEMS {
         let system = system(seed);
         let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
@@ -128,6 +138,11 @@ fn nothing_observed_of_a_chain_exceeds_its_bound() {
         assert_eq!(observed.unmeasured, None, "seed {seed}");
         let parts = parts(observed);
         staged.iter_mut().zip(parts).for_each(|(all, one)| *all += u64::from(one > Span::ZERO));
+        let hops = system.chains[0].path.windows(2);
+        let flushes: Vec<FlushPoint> = hops
+            .filter(|pair| !system.operation(pair[1]).trigger.predecessors().contains(&pair[0]))
+            .filter_map(|pair| system.replica_on(pair[0], system.processor(system.operation(pair[1]).on).host))
+            .collect();
         for chain in &report.scenes[0].chains {
             let most = match chain.requirement {
                 Requirement::Deadline | Requirement::MaxAge => observed.latency.extent().most(),
@@ -146,9 +161,14 @@ fn nothing_observed_of_a_chain_exceeds_its_bound() {
             // The worst case of sampling is approached, period by period, to the finest step in the system.
             met += u64::from(most + 2_000 >= bound);
             close += u64::from(most * 10 >= bound * 9);
+            flushed[0] += u64::from(flushes.contains(&FlushPoint::Deadline));
+            flushed[1] += u64::from(flushes.contains(&FlushPoint::Completion));
             sampling += u64::from(chain.method == hyoshi_sched::analysis::AnalysisMethod::Sampling);
         }
     }
+    let [at_deadlines, at_completions] = flushed;
+    println!("{at_deadlines} through replicas flushed at deadlines, {at_completions} at completions");
+    assert!(at_deadlines > SYSTEMS / 20 && at_completions > SYSTEMS / 20, "few bounds through replicas: {flushed:?}");
     println!("{bounds} bounds ({sampling} through reads): {met} met to 2 us, {close} within 10 %");
     println!("systems with time in each of {:?}: {staged:?}", StagePart::ALL);
     assert!(staged.iter().all(|systems| *systems > SYSTEMS / 50), "{staged:?}");

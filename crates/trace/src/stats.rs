@@ -380,6 +380,12 @@ impl Stats {
         self.used.of(epoch, processor)
     }
 
+    /// The jobs run on several nodes: the file's delays are not those of their flushes. Chains through replicas are not
+    /// measured.
+    pub fn over_networks(&mut self) {
+        self.chains.over_networks();
+    }
+
     /// Statistics of each chain of the system.
     pub fn chains(&self) -> &[ChainStats] {
         self.chains.get()

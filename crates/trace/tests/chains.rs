@@ -77,6 +77,52 @@ fn a_reader_reflects_what_was_complete_when_it_started() {
     assert_eq!(chain.reaction.most(), Some(millis(21)));
 }
 
+/// Operation 2 is on another host, and reads a replica of operation 0 over a link of 3 ms.
+fn replicated(flush: FlushPoint) -> System {
+    system(chain(&[0, 2])).with(|system| {
+        system.hosts.push(Host::named("far"));
+        system.processors.push(Processor { name: "far".into(), host: HostId(1), ..system.processors[0].clone() });
+        system.operations[2].on = ProcessorId(system.processors.len() as u32 - 1);
+        system.operations[0].replication = Some(Replication { to: vec![HostId(1)], flush });
+        system.links = vec![Link::new((HostId(0), HostId(1)), (millis(3), millis(3)))];
+    })
+}
+
+#[test]
+fn a_reader_of_a_replica_reflects_the_newest_output_that_was_flushed_in_time() {
+    let reader = |number, start, end| JobEnd { start: at(start), ..job(2, number, at(start), at(end)) };
+    let late = |number, release, end| JobEnd { outcome: JobOutcome::Missed, ..job(0, number, at(release), at(end)) };
+    let ends = [
+        job(0, 0, at(0), at(2)), // deadline 10: arrives at 13
+        reader(0, 5, 6),
+        reader(1, 12, 13),         // nothing yet
+        reader(2, 13, 14),         // number 0: 14 ms old
+        late(1, 10, 21),           // never flushed at the deadline
+        job(0, 2, at(20), at(22)), // arrives at 33
+        reader(3, 32, 33),         // number 0: 33 ms old
+        reader(4, 33, 34),         // number 2: 14 ms old
+    ];
+    let system = replicated(FlushPoint::Deadline);
+    let stats = record(&system, &ends);
+    let seen = &stats.chains()[0];
+    assert_eq!((seen.unmeasured, seen.latency.extent().count(), seen.unmatched, seen.lost), (None, 3, 0, 0));
+    assert_eq!((seen.latency.extent().least(), seen.latency.extent().most()), (Some(millis(14)), Some(millis(33))));
+
+    // At completion: at 5, 24 and 25.
+    let stats = record(&replicated(FlushPoint::Completion), &ends);
+    let seen = &stats.chains()[0];
+    assert_eq!((seen.latency.extent().count(), seen.unmatched), (5, 0));
+    assert_eq!(seen.latency.extent().most(), Some(millis(14)));
+
+    let mut stats = record(&system, &ends[..4]);
+    stats.over_networks();
+    ends[4..].iter().for_each(|end| stats.record(end));
+    let seen = &stats.chains()[0];
+    assert!(seen.unmeasured.is_some() && seen.latency.extent().count() == 1, "the delays of a network are unknown");
+    let changing = system.with(|system| system.links[0].loss_ppm = 1);
+    assert!(record(&changing, &ends).chains()[0].unmeasured.is_some_and(|why| why.contains("loses")));
+}
+
 #[test]
 fn a_chain_that_begins_in_the_middle_counts_from_its_own_first_release() {
     let system = system(chain(&[1, 2])).with(|system| {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use hyoshi_model::{Span, printable_lines};
-use hyoshi_node::idl::hyoshi_node::{NodeStanding, PeerStanding};
+use hyoshi_node::idl::hyoshi_node::{NodeStanding, OutputCounts, PeerStanding};
 use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
 use hyoshi_report::figures::time;
@@ -78,6 +78,16 @@ const PEERS: [Column; 7] = [
     column("sent"),
     column("received"),
     column("lost"),
+];
+
+const OUTPUTS: [Column; 7] = [
+    column("host"),
+    column("outputs flushed"),
+    column("late, not flushed"),
+    column("not sent"),
+    column("flushed late by"),
+    column("at most"),
+    column("received"),
 ];
 
 pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
@@ -220,6 +230,12 @@ fn show(node: &NodeStanding, at: &str) -> VerbOutput {
     if !rows.is_empty() {
         text.push('\n');
         text += &grid(look, &PEERS, &rows, usize::MAX);
+        let exchanged = |peer: &&PeerStanding| exchanges_outputs(peer);
+        let outputs: Vec<Vec<CellValue>> = node.peers.iter().filter(exchanged).map(output_row).collect();
+        if !outputs.is_empty() {
+            text.push('\n');
+            text += &grid(look, &OUTPUTS, &outputs, usize::MAX);
+        }
         for peer in node
             .peers
             .iter()
@@ -245,6 +261,26 @@ fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {
     ]
 }
 
+/// Whether there were outputs for replicas on either side.
+pub(super) fn exchanges_outputs(peer: &PeerStanding) -> bool {
+    let OutputCounts { flushed, unsent, late, received, .. } = peer.outputs;
+    flushed + unsent + late + received > 0
+}
+
+fn output_row(peer: &PeerStanding) -> Vec<CellValue> {
+    let OutputCounts { flushed, unsent, late, latest, lateness, received } = peer.outputs;
+    let time = |nanos: u64| if flushed > 0 { CellValue::time(nanos) } else { CellValue::figure("") };
+    vec![
+        CellValue::words(&peer.host),
+        CellValue::Count(flushed, Tone::Plain),
+        CellValue::Count(late, Tone::Plain),
+        CellValue::Count(unsent, Tone::Plain),
+        time(lateness / flushed.max(1)),
+        time(latest),
+        CellValue::Count(received, Tone::Plain),
+    ]
+}
+
 fn node_json(node: &NodeStanding, at: &Path) -> Json {
     let peers: Vec<Json> = node.peers.iter().map(peer_json).collect();
     json!({
@@ -261,6 +297,18 @@ fn node_json(node: &NodeStanding, at: &Path) -> Json {
     })
 }
 
+fn outputs_json(outputs: &OutputCounts) -> Json {
+    let OutputCounts { flushed, unsent, late, latest, lateness, received } = outputs;
+    json!({
+        "flushed": flushed,
+        "unsent": unsent,
+        "late": late,
+        "lateness_mean_ns": (*flushed > 0).then(|| lateness / flushed),
+        "lateness_most_ns": (*flushed > 0).then_some(latest),
+        "received": received,
+    })
+}
+
 fn peer_json(peer: &PeerStanding) -> Json {
     json!({
         "host": peer.host,
@@ -274,6 +322,7 @@ fn peer_json(peer: &PeerStanding) -> Json {
         "unconfirmed": peer.unconfirmed,
         "received": peer.received,
         "rejected": peer.rejected,
+        "outputs": outputs_json(&peer.outputs),
         "joined": peer.joined,
     })
 }

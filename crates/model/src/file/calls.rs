@@ -214,8 +214,11 @@ pub(super) fn declare<'a>(
         }
         match piece.part {
             CallPhase::Whole => {}
-            CallPhase::Before { .. } if one.after.is_none() => one.guard = None,
-            CallPhase::Before { .. } => {}
+            CallPhase::Before { .. } => {
+                one.guard = one.guard.filter(|_| one.after.is_some());
+                // The end of the whole has its output.
+                one.replicate = None;
+            }
             CallPhase::Rest { .. } => {
                 (one.phase, one.offset) = (Span::ZERO, Span::ZERO);
                 one.stagger = DeclaredStagger::By(AtPlace::new(Span::ZERO, of.name.place));

@@ -2,8 +2,8 @@
 
 use super::log::{AtPlace, Place};
 use crate::execution_time::ExecutionTime;
-use crate::ids::{ProcessorId, ResourceId};
-use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit};
+use crate::ids::{HostId, ProcessorId, ResourceId};
+use crate::system::{Deadline, FlushPoint, Guard, OnBusy, OnOverrun, QueueLimit};
 use crate::time::Span;
 
 /// An operation or a template of operations.
@@ -47,6 +47,7 @@ pub(super) struct DeclaredOperation<'a> {
     /// The longest time without a release by its triggers.
     pub timeout: Option<Span>,
     pub payload: u32,
+    pub replicate: Option<DeclaredReplicas<'a>>,
     pub written: Written,
 }
 
@@ -91,6 +92,16 @@ impl<'a> After<'a> {
     pub fn events(&self) -> impl Iterator<Item = &SelectedEvents<'a>> {
         self.groups.iter().flat_map(|group| &group.events)
     }
+}
+
+/// `replicate` as written.
+#[derive(Clone)]
+pub(super) struct DeclaredReplicas<'a> {
+    pub place: Place,
+    pub to: Vec<AtPlace<&'a str>>,
+    pub flush: FlushPoint,
+    /// Known after `replicas::resolve`.
+    pub hosts: Vec<HostId>,
 }
 
 /// The phase between instances of a template.

@@ -174,6 +174,12 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "operation.queue", shape: Shape::Inline, doc: "The bound of waiting jobs.", keys: QUEUE },
     Section { path: "operation.burst", shape: Shape::Inline, doc: "Several jobs in a period.", keys: BURST },
     Section { path: "operation.repeat", shape: Shape::Inline, doc: "A load chain.", keys: REPEAT },
+    Section {
+        path: "operation.replicate",
+        shape: Shape::Inline,
+        doc: "Copies of its output on other hosts.",
+        keys: REPLICATE,
+    },
     Section { path: "resource", shape: Shape::Named, doc: "A resource that one job at a time may use.", keys: &[] },
     Section { path: "chain", shape: Shape::Named, doc: "An end-to-end requirement.", keys: CHAIN },
     Section {
@@ -214,6 +220,9 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("operation", "triggers", "after"),
     ("operation", "depends", "after"),
     ("operation", "inputs", "reads"),
+    ("operation", "replica", "replicate"),
+    ("operation", "replicas", "replicate"),
+    ("operation.replicate", "hosts", "to"),
     ("operation", "supply", "supplies"),
     ("operation", "publishes", "supplies"),
     ("operation.after", "events", "event"),
@@ -525,6 +534,12 @@ const OPERATION: &[Key] = &[
     ),
     key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(
+        "replicate",
+        Kind::Table("operation.replicate"),
+        Described("no replica"),
+        "The other hosts that keep a copy of its latest output, for operations there that read it.",
+    ),
+    key(
         "count",
         Kind::Whole(1, super::limits::OPERATIONS),
         Described("one, not numbered"),
@@ -652,6 +667,16 @@ const REPEAT: &[Key] = &[
         Kind::Whole(0, 65_535),
         Value("0"),
         "How many of the first are critical; all of a critical operation.",
+    ),
+];
+
+const REPLICATE: &[Key] = &[
+    key("to", Kind::Names("host"), Required, "The hosts with a replica."),
+    key(
+        "flush",
+        Kind::Choice(&["deadline", "completion"]),
+        Value("\"deadline\""),
+        "When an output is sent: at its job's deadline, unless the job is late; or when its job completes.",
     ),
 ];
 

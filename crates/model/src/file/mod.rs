@@ -25,6 +25,7 @@ mod names;
 mod objects;
 mod operation;
 mod programs;
+mod replicas;
 mod schema;
 mod settings;
 mod table;
@@ -45,7 +46,7 @@ pub use schema::schema;
 use crate::checked::System;
 use crate::ids::{OperationId, ProcessorId};
 use crate::system;
-use crate::system::{Contents, Guard, IdleStates, Trigger};
+use crate::system::{Contents, Guard, IdleStates, Replication, Trigger};
 use crate::time::Span;
 use log::{Log, Place};
 use table::Table;
@@ -208,6 +209,7 @@ fn assemble(
     });
     let mut declared: Vec<_> = declared.collect();
     events::resolve(log, &declared_events, &mut declared)?;
+    replicas::resolve(log, &hosts, &processors, &mut declared);
     let call_parts = calls::call_parts(log, &declared);
     match &call_parts {
         Some(call_parts) => declared = calls::declare(declared, call_parts),
@@ -282,6 +284,10 @@ fn assemble(
             guard,
             timeout: declared.timeout,
             payload: declared.payload,
+            replication: declared
+                .replicate
+                .as_ref()
+                .map(|replicas| Replication { to: replicas.hosts.clone(), flush: replicas.flush }),
         }
     });
     let system = System::new(Contents {

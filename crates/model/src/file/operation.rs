@@ -6,6 +6,7 @@ use super::declared::{
 use super::events;
 use super::log::{AtPlace, Log, Place};
 use super::names::Names;
+use super::replicas;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, complain};
@@ -69,6 +70,7 @@ impl<'a> DeclaredOperation<'a> {
             guard,
             timeout: table.given(log, "timeout", InputValue::positive_time).map(|timeout| timeout.value),
             payload,
+            replicate: replicas::read(log, table),
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
         declared.refuse_misplaced(log, table);

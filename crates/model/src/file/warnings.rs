@@ -2,6 +2,7 @@
 
 use super::expand::Operations;
 use super::log::Log;
+use super::replicas;
 use super::table::Table;
 use crate::checked::System;
 use crate::ids::OperationId;
@@ -21,6 +22,7 @@ pub(super) fn warn(
         log.warn(top.place, "there is no operation: nothing will run").help("add one: [operation.NAME]");
     }
     ranges(log, operations);
+    replicas::warn(log, system, operations);
     for id in system.operation_ids() {
         merges_and_joins(log, system, operations, id);
     }

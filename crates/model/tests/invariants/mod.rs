@@ -25,6 +25,11 @@ pub fn check(system: &System) {
             operation.uses.iter().all(|(resource, span)| resource.index() < system.resources.len() && !span.is_zero())
         );
         assert!(operation.queue.limit >= 1 && operation.payload <= 65_536);
+        if let Some(Replication { to, .. }) = &operation.replication {
+            assert!(operation.payload > 0 && !to.is_empty() && to.is_sorted_by(|one, next| one < next));
+            let own = system.processor(operation.on).host;
+            assert!(to.iter().all(|host| *host != own && host.index() < system.hosts.len()));
+        }
         assert!(operation.guard == Guard::Off || !operation.trigger.predecessors().is_empty());
     }
     for event in &system.events {

@@ -41,9 +41,10 @@ use crate::common::{BodyOrder, CommonState, ThreadControl};
 use crate::context::CurrentJob;
 use crate::ended::EndedBy;
 use crate::events::SupplierFeed;
-use crate::link::LinkEnd;
+use crate::link::{Data, LinkEnd};
 use crate::payload::{Payload, Payloads};
 use crate::policy_control::PolicyControl;
+use crate::replica::{Flush, Output};
 use crate::wakeups::PendingWakeups;
 
 use calls::InCall;
@@ -402,6 +403,28 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
+    /// Sends the output of a job that has completed to its replicas. Its signals are not sent yet, and the jobs that it
+    /// has triggered here have not started.
+    #[inline]
+    fn flush_output(&mut self, job: &Job, payload: Data, now: Instant, wakeups: &mut PendingWakeups) {
+        let id = job.id.operation;
+        let Some(replication) = &self.common.system.operation(id).replication else { return };
+        if job.stopped || job.cancelled {
+            return;
+        }
+        let Some(at) = replication.flush.of_job(now, job.deadline) else {
+            self.common.late_outputs[id.index()].fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let output = Output { release: job.release, number: job.id.number, leg: job.id.leg, payload };
+        for host in &replication.to {
+            let flush = Flush { operation: id, output: output.clone(), at };
+            if let Some(processor) = self.links.flush(*host, flush, now) {
+                wakeups.wake_release(processor);
+            }
+        }
+    }
+
     /// The next time at which the release thread must act.
     #[inline]
     fn due_next(&self) -> Instant {
@@ -480,9 +503,10 @@ impl<S: Scheduled> Crew<S> {
         {
             wakeups.wake_feed();
         }
-        let ticket = self.payloads.insert(payload);
+        let ticket = self.payloads.insert(payload.clone());
         self.handle(now, Input::Complete { slot, consumed, ticket });
         self.payloads.hold(ticket, self.effects.passed_on);
+        self.flush_output(&job, payload, now, wakeups);
         ticket
     }
 

@@ -25,10 +25,14 @@
 //! releases, as here. Phases are not used (Becker et al. 2017 do use them).
 //!
 //! It requires that no job on the path is dropped or cancelled, and that values do not overtake each other.
+//!
+//! **Replicas.** A read of another host's operation through a replica samples the newest output whose flush has arrived.
+//! At completion, F is as above; a replica ignores older outputs, so they need not stay in order. At the deadline, F is
+//! the deadline's distance from the origin, if every job finishes by then: a late output is never flushed.
 
 use alloc::{string::String, vec::Vec};
 
-use hyoshi_model::{Chain, ChainId, OperationId, Span, System, Trigger};
+use hyoshi_model::{Chain, ChainId, Deadline, FlushPoint, HostId, OperationId, Span, System, Trigger};
 
 use super::failures::CertainJobs;
 use super::holistic::Agreement;
@@ -118,6 +122,10 @@ impl Surroundings<'_> {
     ) -> ChainReport {
         let chain = &self.system.chains[id.index()];
         let at_least = self.least(segments).filter(|_| matches!(self.scene, Scene::Epoch(_)));
+        // Late outputs never arrive, so a chain through their replica may have no output that is too old.
+        let flushed = segments.windows(2).all(|pair| {
+            self.flush_point(&pair[0], &pair[1]) != Some(FlushPoint::Deadline) || self.flush_by(&pair[0]).is_ok()
+        });
         let (mut verdict, bound_ns, stages) = match bound {
             Ok(bound) if bound.total <= limit.as_nanos() => (Verdict::Proved, Some(bound.total), bound.stages),
             Ok(bound) => (Verdict::unknown(Missing::BoundExceedsDeadline), Some(bound.total), bound.stages),
@@ -130,7 +138,7 @@ impl Surroundings<'_> {
             () if chain.path.iter().any(guarded) => AnalysisMethod::ReleaseGuard,
             () => AnalysisMethod::Holistic,
         };
-        if let Some(needs) = at_least.filter(|needs| *needs > limit && self.arrives(chain)) {
+        if let Some(needs) = at_least.filter(|needs| flushed && *needs > limit && self.arrives(chain)) {
             verdict = Verdict::Fails { why: FailureReason::LongerThanDeadline { needs, deadline: limit } };
             method = AnalysisMethod::Necessity;
         }
@@ -167,13 +175,66 @@ impl Surroundings<'_> {
 
     /// The longest delay of a link between two operations, with the error of the clocks on both sides.
     fn delay(&self, from: OperationId, to: OperationId) -> u64 {
-        let host = |id: OperationId| self.system.processor(self.system.operation(id).on).host;
-        let (from, to) = (host(from), host(to));
+        let (from, to) = (self.host(from), self.host(to));
         self.scene
             .delay(self.system, from, to)
             .1
             .as_nanos()
             .saturating_add(self.system.clock_error(from, to).as_nanos())
+    }
+
+    fn host(&self, id: OperationId) -> HostId {
+        self.system.processor(self.system.operation(id).on).host
+    }
+
+    /// When the last operation's outputs are flushed to their replica on the host of the next segment, if there is one.
+    fn flush_point(&self, segment: &Segment, next: &Segment) -> Option<FlushPoint> {
+        self.system.replica_on(*segment.path.last()?, self.host(*next.path.first()?))
+    }
+
+    /// The latest flush of a segment's outputs at their deadlines, counted from the origin.
+    fn flush_by(&self, segment: &Segment) -> Result<u64, Missing> {
+        let (first, last) = (segment.first(), segment.last());
+        let (work, name) = (&self.works[last], || self.name(self.works[last].operation));
+        let settings = |index: usize| self.system.epochs.iter().map(move |epoch| &epoch.settings[index]);
+        let steady = |index: usize| {
+            let first = &self.system.epochs[0].settings[index];
+            settings(index).all(|now| {
+                (now.period, now.slowest, now.enabled, now.deadline)
+                    == (first.period, first.period, true, first.deadline)
+            })
+        };
+        if !steady(first) || !steady(last) {
+            return Err(Missing::Change { what: "a rate or deadline of an output that is flushed at its deadline" });
+        }
+        let deadline = match (work.deadline, &work.source) {
+            (Deadline::Own(deadline), ReleaseSource::Periodic)
+            | (Deadline::Origin(deadline), ReleaseSource::Periodic | ReleaseSource::After { .. }) => deadline,
+            _ => return Err(Missing::FlushPoint { name: name() }),
+        };
+        let finish = self.agreement.finish[last].ok_or_else(|| Missing::Unbounded { name: name() })?;
+        // The deadline counts from the origin, which hosts on the way have converted to their clocks.
+        let errors = self.system.hosts.iter().filter_map(|host| host.clock_error).map(Span::as_nanos);
+        let error = if self.is_local(last) { 0 } else { errors.fold(0, u64::saturating_add).saturating_mul(2) };
+        if add(finish, error)? > deadline.as_nanos() {
+            return Err(Missing::LateOutput { name: name() });
+        }
+        add(deadline.as_nanos(), error)
+    }
+
+    /// Whether an operation and all that lead to it are on one host.
+    fn is_local(&self, index: usize) -> bool {
+        let host = self.host(self.works[index].operation);
+        let (mut pending, mut seen) = (alloc::vec![index], alloc::vec![false; self.works.len()]);
+        while let Some(index) = pending.pop() {
+            if self.host(self.works[index].operation) != host {
+                return false;
+            }
+            if !core::mem::replace(&mut seen[index], true) {
+                pending.extend(self.works[index].source.predecessors().iter().map(|hop| hop.from));
+            }
+        }
+        true
     }
 
     fn bound(&self, segments: &[Segment], requirement: Requirement) -> Result<Bound, Missing> {
@@ -195,8 +256,12 @@ impl Surroundings<'_> {
                 };
                 total = add(total, add(gap.saturating_sub(1), segment.delay)?)?;
             }
-            if position + 1 < segments.len() {
-                self.in_order(segment.last(), segments[position + 1].delay)?;
+            let next = segments.get(position + 1);
+            let flush = next.and_then(|next| self.flush_point(segment, next));
+            if let Some(next) = next
+                && (flush.is_none() || self.works[segment.last()].streams.len() > 1)
+            {
+                self.in_order(segment.last(), next.delay)?;
             }
             let earliest = self.agreement.releases[segment.first()].least;
             let (mut left, mut passed) = (0, false);
@@ -206,6 +271,9 @@ impl Surroundings<'_> {
                 passed |= *id != segment.path[0] && self.works[id.index()].mixes_origins();
                 let older = if passed { self.agreement.releases[id.index()].older } else { 0 };
                 left = add(finish.saturating_sub(earliest), older)?;
+                if flush == Some(FlushPoint::Deadline) && Some(id) == segment.path.last() {
+                    left = self.flush_by(segment)?.saturating_sub(earliest);
+                }
                 stages.push(ChainStage { operation: self.name(*id), by_ns: add(total, left)? });
             }
             total = add(total, left)?;

@@ -304,6 +304,16 @@ pub enum Missing {
         /// The operation.
         name: String,
     },
+    /// Late outputs are not flushed to the replica that is read.
+    LateOutput {
+        /// The operation.
+        name: String,
+    },
+    /// The deadline at which outputs are flushed does not count from the release that led to them.
+    FlushPoint {
+        /// The operation.
+        name: String,
+    },
     /// Its last value ages while it is switched off.
     SwitchedOff {
         /// The operation.
@@ -420,6 +430,14 @@ impl fmt::Display for Missing {
             Missing::Overtaking { name } => {
                 write!(f, "jobs of {name} may overtake each other, so that its latest value is not the newest")
             }
+            Missing::LateOutput { name } => {
+                write!(f, "outputs of {name} may be late, and late ones are not flushed to their replica")
+            }
+            Missing::FlushPoint { name } => write!(
+                f,
+                "outputs of {name} are flushed at a deadline that counts from its own release: use a chain's deadline, \
+                    or `flush = \"completion\"`"
+            ),
             Missing::SwitchedOff { name } => {
                 write!(f, "{name} is switched off, and its last value ages")
             }

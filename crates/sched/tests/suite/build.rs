@@ -166,6 +166,7 @@ impl Build {
             guard: op.guard,
             timeout: None,
             payload: 0,
+            replication: None,
         }
     }
 

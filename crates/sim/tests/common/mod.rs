@@ -79,6 +79,7 @@ impl Build {
             guard: Guard::Off,
             timeout: None,
             payload: 0,
+            replication: None,
         });
         let setting = Setting {
             enabled: true,

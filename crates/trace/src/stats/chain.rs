@@ -2,7 +2,8 @@
 //!
 //! An *output* is a finished job of the last operation. Its *input* is the release of the job of the first operation
 //! that produced its value. Through triggers, values travel with release numbers. Through `reads`, an operation
-//! reflects the latest completion of the other operation at its own start.
+//! reflects the latest completion of the other operation at its own start; of a replica, the newest output whose flush
+//! has arrived by then.
 //!
 //! - **latency** and **age**: finish of the output minus its input. (This is the age at the finish; it grows until the
 //!   next output.)
@@ -13,9 +14,12 @@
 //!   the data is only older.
 //!
 //! Some chains are not measured, and reports state why: paths in which an operation has several possible triggers
-//! (`any` of several, joins of different roots), `reads` over a link with a delay, and load chains with a trigger.
+//! (`any` of several, joins of different roots), `reads` over a link with a delay and without a replica, replicas over
+//! links that change or lose, and load chains with a trigger.
 
-use hyoshi_model::{Chain, ChainId, Epoch, Guard, Instant, JobId, OperationId, Span, System, Trigger};
+use hyoshi_model::{
+    Chain, ChainId, Epoch, FlushDelay, FlushPoint, Guard, HostId, Instant, JobId, OperationId, Span, System, Trigger,
+};
 
 use super::distribution::{Distribution, Extent};
 use super::stages::{ChainTimes, StageStats};
@@ -123,6 +127,22 @@ struct Stage {
     guarded: bool,
     /// The outputs that the next stage needs; empty if it needs none.
     flow: Flow,
+    /// The next stage reads a replica of them.
+    flush: Option<Flush>,
+}
+
+/// The way of outputs to a replica.
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    point: FlushPoint,
+    delay: FlushDelay,
+}
+
+impl Flush {
+    fn arrival(&self, end: &JobEnd) -> Option<Instant> {
+        let sent = self.point.of_job(end.end, end.deadline)?;
+        Some(sent.saturating_add(self.delay.of(end.job.number)))
+    }
 }
 
 /// The source of a stage's input.
@@ -136,6 +156,8 @@ pub(super) enum StageInput {
     SameNumber,
     /// The latest completion of the previous stage at the job's start.
     Latest,
+    /// The newest output of the previous stage whose flush to this host has arrived at the job's start.
+    Replica(HostId),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -147,6 +169,7 @@ struct Flow {
 #[derive(Clone, Copy, Debug, Default)]
 struct StageOutput {
     number: u64,
+    /// When the next stage can read it.
     end: Instant,
     input: Instant,
 }
@@ -203,9 +226,16 @@ impl Chains {
         });
         self.times.push(times);
         let Ok(sources) = sources else { return };
-        let can_lose = !sources.iter().any(|source| matches!(source, StageInput::Latest));
+        let can_lose = !sources.iter().any(|source| matches!(source, StageInput::Latest | StageInput::Replica(_)));
         for (position, (operation, source)) in chain.path.iter().zip(&sources).enumerate() {
-            let looked_up = matches!(sources.get(position + 1), Some(StageInput::SameNumber | StageInput::Latest));
+            let next = sources.get(position + 1);
+            let looked_up = matches!(next, Some(StageInput::SameNumber | StageInput::Latest | StageInput::Replica(_)));
+            let flush = match next {
+                Some(StageInput::Replica(host)) => system
+                    .replica_on(*operation, *host)
+                    .map(|point| Flush { point, delay: system.flush_delay(*operation, *host) }),
+                _ => None,
+            };
             let outputs = looked_up.then(|| Box::new([StageOutput::default(); REMEMBERED]));
             self.stages_of[operation.index()].push(self.stages.len() as u32);
             self.stages.push(Stage {
@@ -218,6 +248,17 @@ impl Chains {
                 offsets: system.epochs.iter().map(|epoch| epoch.settings[operation.index()].offset).collect(),
                 guarded: system.operation(*operation).guard != Guard::Off,
                 flow: Flow { outputs, passed: 0 },
+                flush,
+            });
+        }
+    }
+
+    /// The jobs ran on several nodes: the real delays of flushes are unknown.
+    pub fn over_networks(&mut self) {
+        for stage in self.stages.iter().filter(|stage| stage.flush.is_some()) {
+            self.chains[stage.chain.index()].unmeasured = Some("one of its operations reads a replica of another node");
+            self.stages_of.iter_mut().for_each(|stages| {
+                stages.retain(|other| self.stages[*other as usize].chain != stage.chain);
             });
         }
     }
@@ -282,11 +323,13 @@ impl Chains {
         let before = || self.stages[position - 1].flow.newest_first();
         let same_number = || before().find(|passed| passed.number == end.job.number);
         let latest = || before().find(|passed| passed.end <= end.start);
+        let arrived = || before().filter(|passed| passed.end <= end.start).max_by_key(|passed| passed.number);
         let (input, read) = match stage.source {
             StageInput::Origin => (Some(end.origin), None),
             StageInput::Release => (Some(end.release), None),
             StageInput::SameNumber => (same_number().map(|passed| passed.input), None),
             StageInput::Latest => latest().map(|passed| (passed.input, passed.number)).unzip(),
+            StageInput::Replica(_) => arrived().map(|passed| (passed.input, passed.number)).unzip(),
         };
         if let Some(times) = times {
             times.completed(stage.position, end.job.number, read, &mut chain.stages);
@@ -294,14 +337,22 @@ impl Chains {
         let last = stage.last;
         // Before the first value arrives, a reader has no output.
         let Some(input) = input else {
-            let empty = position > 0 && self.stages[position - 1].flow.passed == 0;
-            chain.unmatched += u64::from(last && !empty);
+            let source = position.checked_sub(1).map(|source| &self.stages[source].flow);
+            let none_yet = |source: &Flow| {
+                source.passed == 0
+                    || (matches!(stage.source, StageInput::Replica(_))
+                        && source.newest_first().all(|passed| passed.end > end.start)
+                        && source.passed <= REMEMBERED)
+            };
+            chain.unmatched += u64::from(last && !source.is_some_and(none_yet));
             return;
         };
         if last {
             chain.output(input, end.end);
         }
-        self.stages[position].flow.pass(StageOutput { number: end.job.number, end: end.end, input });
+        // A late output is not flushed.
+        let Some(arrival) = stage.flush.map_or(Some(end.end), |flush| flush.arrival(end)) else { return };
+        self.stages[position].flow.pass(StageOutput { number: end.job.number, end: arrival, input });
     }
 }
 
@@ -332,13 +383,30 @@ fn sources(system: &System, chain: &Chain) -> Result<Vec<StageInput>, &'static s
             }
         } else {
             let host = |operation: OperationId| system.processor(system.operation(operation).on).host;
-            if !system.delay(host(from), host(pair[1])).1.is_zero() {
-                return Err("one of its operations reads another over a link with a delay");
+            let (there, here) = (host(from), host(pair[1]));
+            match system.replica_on(from, here) {
+                Some(_) if !is_steady(system, there, here) => {
+                    return Err("one of its operations reads a replica over a link that changes or loses");
+                }
+                Some(_) => StageInput::Replica(here),
+                None if !system.delay(there, here).1.is_zero() => {
+                    return Err("one of its operations reads another over a link with a delay");
+                }
+                None => StageInput::Latest,
             }
-            StageInput::Latest
         });
     }
     Ok(sources)
+}
+
+/// Whether a link has its declared delay in all regions, and loses nothing.
+fn is_steady(system: &System, there: HostId, here: HostId) -> bool {
+    let steady = |epoch: usize| {
+        let link = system.link_setting(epoch, there, here);
+        let on = |host| system.epochs[epoch].environment.enables(host);
+        link.delay == system.delay(there, here) && link.loss_ppm == 0 && on(there) && on(here)
+    };
+    (0..system.epochs.len()).all(steady)
 }
 
 /// Beginnings of regions in which the chain cannot run.

@@ -10,7 +10,8 @@
 //! - **network**: from the end of the stage before to the arrival of its signal on this processor. Only stages on
 //!   another processor than the one before have it.
 //! - **release**: from there to the lane's queue, but for the guard: jitter and late timers, the file's offset, the
-//!   other predecessors of a join; for an operation that reads, the wait for its next release.
+//!   other predecessors of a join; for an operation that reads, the wait for the flush to its replica and for its next
+//!   release.
 //! - **guard**: held back by the release guard.
 //! - **queue**: in the lane's queue before the start, and preempted or blocked after it.
 //! - **execution**: CPU time.
@@ -222,7 +223,7 @@ impl ChainTimes {
         let input = match source {
             StageInput::Origin => Some(end.origin),
             StageInput::Release => Some(end.release),
-            StageInput::SameNumber | StageInput::Latest => None,
+            StageInput::SameNumber | StageInput::Latest | StageInput::Replica(_) => None,
         };
         let Some(times) = self.times(position, end.job.number) else { return };
         if end.job.leg == 0 {

@@ -48,6 +48,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         guard: Guard::Off,
         timeout: None,
         payload: 0,
+        replication: None,
     }
 }
 

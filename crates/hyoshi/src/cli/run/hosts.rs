@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_events::EventChannel;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
-use hyoshi_node::idl::hyoshi_node::PeerStanding;
+use hyoshi_node::idl::hyoshi_node::{OutputCounts, PeerStanding};
 use hyoshi_node::{
     Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem, folder,
 };
@@ -16,6 +16,7 @@ use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
 
+use crate::cli::node::exchanges_outputs;
 use crate::cli::notes::note;
 use crate::cli::tls::peers;
 use crate::cli::{CliError, streams};
@@ -307,6 +308,17 @@ fn summary(peer: &PeerStanding) -> ReportNote {
     let counts = [(unsent, "not sent"), (unconfirmed, "sent but not confirmed"), (rejected, "rejected")];
     for (count, what) in counts.into_iter().filter(|(count, _)| **count > 0) {
         text += &format!(", {count} {what}");
+    }
+    if exchanges_outputs(peer) {
+        let OutputCounts { flushed, unsent, late, latest, received, .. } = peer.outputs;
+        text += &format!("; {flushed} outputs flushed to replicas");
+        if flushed > 0 {
+            text += &format!(" (at most {:.3} late)", Span::from_nanos(latest));
+        }
+        let counts = [(late, "of late jobs not flushed"), (unsent, "not sent"), (received, "received")];
+        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            text += &format!(", {count} {what}");
+        }
     }
     // A host that ends with its run, a moment before this one, was not lost.
     let there = state == "joined" || (state == "lost" && peer.because == ENDED);
