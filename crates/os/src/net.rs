@@ -13,6 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use hyoshi_model::Dscp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -77,25 +78,9 @@ impl Credentials {
     }
 }
 
-/// The class of a packet's traffic for routers and switches (Differentiated Services, RFC 2474): 0 to 63.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dscp(u8);
-
-impl Dscp {
-    /// `None` above 63.
-    pub const fn new(number: u8) -> Option<Dscp> {
-        if number < 64 { Some(Dscp(number)) } else { None }
-    }
-
-    /// The number, 0 to 63.
-    pub const fn number(self) -> u8 {
-        self.0
-    }
-
-    /// The octet of the IP header with this class, and the lower two bits of `octet`, which belong to ECN (RFC 3168).
-    fn within(self, octet: u8) -> u8 {
-        self.0 << 2 | octet & 0b11
-    }
+/// The octet of the IP header with this class, and the lower two bits of `octet`, which belong to ECN (RFC 3168).
+fn octet_of(dscp: Dscp, octet: u8) -> u8 {
+    dscp.number() << 2 | octet & 0b11
 }
 
 /// Properties of a TCP connection (tcp(7), socket(7)).
@@ -200,11 +185,11 @@ impl SocketStream {
         }
         if self.is_ipv6()? {
             let class = sockopt::ipv6_tclass(&self.socket)? as u8;
-            sockopt::set_ipv6_tclass(&self.socket, dscp.within(class).into())?;
+            sockopt::set_ipv6_tclass(&self.socket, octet_of(dscp, class).into())?;
         }
         // Also of IPv6: its packets to an IPv4 address have an IPv4 header.
         let octet = sockopt::ip_tos(&self.socket)?;
-        Ok(sockopt::set_ip_tos(&self.socket, dscp.within(octet))?)
+        Ok(sockopt::set_ip_tos(&self.socket, octet_of(dscp, octet))?)
     }
 
     /// The class of sent packets; `None` for a Unix socket.
@@ -214,7 +199,7 @@ impl SocketStream {
             true if self.is_ipv6()? => sockopt::ipv6_tclass(&self.socket)? as u8,
             true => sockopt::ip_tos(&self.socket)?,
         };
-        Ok(Some(Dscp(octet >> 2)))
+        Ok(Dscp::new(octet >> 2))
     }
 
     fn is_ipv6(&self) -> io::Result<bool> {
@@ -615,14 +600,14 @@ mod tests {
             let client = connect(class);
             let server = listener.accept().unwrap().unwrap();
             assert_eq!((client.dscp().unwrap(), server.dscp().unwrap()), (class, Dscp::new(0)));
-            server.set_dscp(Dscp(26)).unwrap();
-            client.set_dscp(Dscp(63)).unwrap();
+            server.set_dscp(Dscp::new(26).unwrap()).unwrap();
+            client.set_dscp(Dscp::new(63).unwrap()).unwrap();
             assert_eq!((client.dscp().unwrap(), server.dscp().unwrap()), (Dscp::new(63), Dscp::new(26)));
             client.write_all(b"x").unwrap();
             assert_eq!(server.read(&mut [0], May::Wait).unwrap(), 1);
             assert_eq!(connect(None).dscp().unwrap(), Dscp::new(0));
         }
-        assert_eq!((Dscp(46).within(0b1010_1001), Dscp(0).within(0xff), Dscp::new(64)), (0b1011_1001, 0b11, None));
+        assert_eq!((octet_of(Dscp::EF, 0b1010_1001), octet_of(Dscp::default(), 0xff)), (0b1011_1001, 0b11));
     }
 
     #[test]
