@@ -11,6 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Dscp;
@@ -52,6 +53,8 @@ pub enum May {
 pub struct SocketStream {
     socket: OwnedFd,
     tcp: bool,
+    /// The DSCP that was set; otherwise above 63.
+    dscp: AtomicU8,
 }
 
 /// The process at the other end of a Unix socket, from the kernel (unix(7), SO_PEERCRED, SO_PEERGROUPS): the one that
@@ -113,6 +116,10 @@ const PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 30_000;
 
 impl SocketStream {
+    fn new(socket: OwnedFd, tcp: bool) -> SocketStream {
+        SocketStream { socket, tcp, dscp: AtomicU8::new(u8::MAX) }
+    }
+
     /// Connects within `timeout`.
     pub fn connect(to: &SocketAddress, timeout: Duration) -> io::Result<SocketStream> {
         SocketStream::connect_with(to, timeout, None, &TcpProperties::default())
@@ -130,7 +137,7 @@ impl SocketStream {
                 let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-                let stream = SocketStream { socket, tcp: true };
+                let stream = SocketStream::new(socket, true);
                 // Before connecting: the first packets announce the window, and have the class.
                 stream.tune(properties)?;
                 dscp.map_or(Ok(()), |dscp| stream.set_dscp(dscp))?;
@@ -149,7 +156,7 @@ impl SocketStream {
                 // A full backlog makes connect(2) wait, up to the timeout of sending.
                 sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
                 connect(&socket, &SocketAddrUnix::new(path)?)?;
-                Ok(SocketStream { socket, tcp: false })
+                Ok(SocketStream::new(socket, false))
             }
         }
     }
@@ -180,7 +187,7 @@ impl SocketStream {
     /// Sets the class of sent packets (ip(7), IP_TOS; ipv6(7), IPV6_TCLASS), and leaves the bits of ECN. Nothing changes
     /// for a Unix socket.
     pub fn set_dscp(&self, dscp: Dscp) -> io::Result<()> {
-        if !self.tcp {
+        if !self.tcp || self.dscp.load(Ordering::Relaxed) == dscp.number() {
             return Ok(());
         }
         if self.is_ipv6()? {
@@ -189,7 +196,9 @@ impl SocketStream {
         }
         // Also of IPv6: its packets to an IPv4 address have an IPv4 header.
         let octet = sockopt::ip_tos(&self.socket)?;
-        Ok(sockopt::set_ip_tos(&self.socket, octet_of(dscp, octet))?)
+        sockopt::set_ip_tos(&self.socket, octet_of(dscp, octet))?;
+        self.dscp.store(dscp.number(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// The class of sent packets; `None` for a Unix socket.
@@ -416,7 +425,7 @@ impl Listener {
             SocketAddress::Tcp(address) => {
                 let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                let socket = SocketStream { socket: socket_with(family, SocketType::STREAM, flags, None)?, tcp: true };
+                let socket = SocketStream::new(socket_with(family, SocketType::STREAM, flags, None)?, true);
                 sockopt::set_socket_reuseaddr(&socket, true)?;
                 // Before it listens: the scale of the window is chosen for the buffer at the handshake (tcp(7)).
                 socket.tune(&properties)?;
@@ -443,12 +452,8 @@ impl Listener {
     /// The next connection, if there is one.
     pub fn accept(&self) -> io::Result<Option<SocketStream>> {
         let accepted = match &self.socket {
-            ListeningSocket::Tcp(socket) => {
-                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: true })
-            }
-            ListeningSocket::Unix(socket) => {
-                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: false })
-            }
+            ListeningSocket::Tcp(socket) => socket.accept().map(|(socket, _)| SocketStream::new(socket.into(), true)),
+            ListeningSocket::Unix(socket) => socket.accept().map(|(socket, _)| SocketStream::new(socket.into(), false)),
         };
         match accepted {
             Ok(stream) => {

@@ -3,6 +3,8 @@
 #[cfg_attr(not(feature = "orb"), path = "run/alone.rs")]
 mod hosts;
 #[cfg(feature = "orb")]
+mod network;
+#[cfg(feature = "orb")]
 mod objects;
 
 use std::path::PathBuf;
@@ -41,6 +43,8 @@ use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPro
 use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 use hosts::{HostArguments, JoinedHost, RunControl};
+#[cfg(feature = "orb")]
+pub(super) use network::watch as watch_network;
 #[cfg(feature = "orb")]
 use objects::RunObjects;
 
@@ -181,8 +185,10 @@ pub(super) fn run(
         Some(_) => RunControl::default(),
         None => arguments.hosts.control(&ready.system, interrupt.clone())?,
     };
-    let joined =
-        host.map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt)).transpose()?;
+    let strict = arguments.strict;
+    let joined = host
+        .map(|host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, interrupt, strict))
+        .transpose()?;
     #[cfg(feature = "orb")]
     let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;
     let run = match &joined {
