@@ -211,7 +211,9 @@ fn delays(folder: &Path) -> Measured {
     let first = Instant::ZERO + Span::from_nanos(QUIET.as_nanos() as u64) + Span::from_millis(500);
     sent.retain(|number, at| *at > first && *number + 5 < last);
     // The agreement's error can be larger than a short delay.
-    let delay = |(number, sent): (&u64, &Instant)| arrived.get(number).map(|at| if at > sent { at.since(*sent) } else { Span::ZERO });
+    let delay = |(number, sent): (&u64, &Instant)| {
+        arrived.get(number).map(|at| if at > sent { at.since(*sent) } else { Span::ZERO })
+    };
     Measured { sent: sent.len(), delays: sent.iter().filter_map(delay).collect(), notes: Vec::new() }
 }
 
