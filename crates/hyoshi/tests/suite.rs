@@ -3,6 +3,8 @@
 #[path = "../../orb/tests/common/authority.rs"]
 mod authority;
 mod common;
+#[path = "../../net/tests/common/namespaces.rs"]
+mod namespaces;
 #[path = "../../idl/tests/golden/tracker.rs"]
 mod tracker_idl;
 
@@ -31,6 +33,7 @@ mod language;
 mod manual;
 mod merge;
 mod naming;
+mod network;
 mod new;
 mod nodes;
 mod objects;

@@ -9,6 +9,7 @@
 //!   requirement; an epoch is an operating region (Kokyu, section III-B).
 //! - [`event`]: events by name, which operations supply and follow.
 //! - [`program`]: programs beside the operations, under the CPU broker.
+//! - [`network`]: network devices whose traffic is divided by DSCP.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
 //! - [`execution_time`]: the actual execution times of jobs, drawn repeatably.
 //! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
@@ -53,6 +54,7 @@ pub mod execution_time;
 pub mod file;
 pub mod hard_cap;
 pub mod ids;
+pub mod network;
 pub mod object;
 pub mod program;
 pub mod quantity;
@@ -74,6 +76,7 @@ pub use file::{
 };
 pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
+pub use network::{Dscp, NetworkDevice, TrafficClass};
 pub use object::{ClientCeiling, ClientName, ServedObject};
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};

@@ -20,9 +20,11 @@ pub enum Measure {
     Share,
     /// A number of bytes.
     Size,
+    /// Bits in a second.
+    Bandwidth,
 }
 
-/// Unit, its dimension, and its size in nanoseconds, hertz, parts per million or bytes.
+/// Unit, its dimension, and its size in nanoseconds, hertz, parts per million, bytes or bit/s.
 const UNITS: &[(&str, Measure, u128)] = &[
     ("ns", Measure::Time, 1),
     ("us", Measure::Time, 1_000),
@@ -38,6 +40,9 @@ const UNITS: &[(&str, Measure, u128)] = &[
     ("B", Measure::Size, 1),
     ("KiB", Measure::Size, 1 << 10),
     ("MiB", Measure::Size, 1 << 20),
+    ("kbit/s", Measure::Bandwidth, 1_000),
+    ("Mbit/s", Measure::Bandwidth, 1_000_000),
+    ("Gbit/s", Measure::Bandwidth, 1_000_000_000),
 ];
 
 impl Measure {
@@ -48,6 +53,7 @@ impl Measure {
             Measure::Rate => "Hz or kHz",
             Measure::Share => "%",
             Measure::Size => "B, KiB or MiB",
+            Measure::Bandwidth => "kbit/s, Mbit/s or Gbit/s",
         }
     }
 
@@ -58,6 +64,7 @@ impl Measure {
             Measure::Rate => "40Hz",
             Measure::Share => "75%",
             Measure::Size => "1KiB",
+            Measure::Bandwidth => "100Mbit/s",
         }
     }
 }
@@ -69,6 +76,7 @@ impl fmt::Display for Measure {
             Measure::Rate => "a rate",
             Measure::Share => "a percentage",
             Measure::Size => "a size",
+            Measure::Bandwidth => "a bandwidth",
         })
     }
 }
@@ -114,6 +122,7 @@ impl QuantityError {
                     Measure::Rate => alloc::format!("write \"{number}Hz\" or \"{number}kHz\""),
                     Measure::Share => "write a percentage, such as \"75%\"".to_string(),
                     Measure::Size => alloc::format!("write \"{number}B\"; units are {}", measure.units()),
+                    Measure::Bandwidth => alloc::format!("write \"{number}Mbit/s\"; units are {}", measure.units()),
                 }
             }
             QuantityError::Negative(_) => "leave the sign out".to_string(),
@@ -196,6 +205,12 @@ pub(crate) fn share_of_cpus(text: &str) -> Result<u64, QuantityError> {
 pub fn bytes(text: &str) -> Result<u64, QuantityError> {
     let too_large = QuantityError::TooLarge(Measure::Size, "2^64 bytes");
     u64::try_from(whole(text, Measure::Size, &too_large)?).map_err(|_| too_large)
+}
+
+/// Reads a bandwidth in bit/s.
+pub fn bandwidth(text: &str) -> Result<u64, QuantityError> {
+    let too_large = QuantityError::TooLarge(Measure::Bandwidth, "2^64 bit/s");
+    u64::try_from(whole(text, Measure::Bandwidth, &too_large)?).map_err(|_| too_large)
 }
 
 impl FromStr for Span {
@@ -317,6 +332,9 @@ mod tests {
         assert!(share_ppm("100.1%").is_err() && share_ppm("0.00001%").is_err());
         assert_eq!(bytes("1.5KiB"), Ok(1_536));
         assert!(bytes("1.3B").is_err() && bytes("1kB").is_err());
+        assert_eq!((bandwidth("100Mbit/s"), bandwidth("2.5 Gbit/s")), (Ok(100_000_000), Ok(2_500_000_000)));
+        assert_eq!(bandwidth("100MB").unwrap_err().to_string(), "has an unknown unit, `MB`");
+        assert!(bandwidth("0.0001kbit/s").is_err() && bandwidth("1MiB").is_err());
     }
 
     proptest! {
@@ -335,7 +353,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_a_reader_panic(text in "\\PC*") {
-            let _ = (span(&text), period(&text), share_ppm(&text), bytes(&text));
+            let _ = (span(&text), period(&text), share_ppm(&text), bytes(&text), bandwidth(&text));
         }
 
         #[test]

@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
+use crate::network::NetworkDevice;
 use crate::object::ServedObject;
 use crate::program::{Brokered, Program};
 use crate::time::{Instant, Span};
@@ -107,6 +108,8 @@ pub struct Host {
     pub insecure: bool,
     /// The largest difference between its clock and those of other hosts while a system runs in several processes.
     pub clock_error: Option<Span>,
+    /// Its devices with classes of traffic while a system runs in several processes; no device occurs twice.
+    pub network: Vec<NetworkDevice>,
 }
 
 impl Host {

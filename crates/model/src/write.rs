@@ -13,6 +13,7 @@ use crate::event::Event;
 use crate::execution_time::ExecutionTime;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
+use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ServedObject};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
@@ -162,9 +163,25 @@ fn write_host(text: &mut String, host: &Host, enabled: bool) {
     if let Some(error) = host.clock_error {
         line(text, "clock_error", time(error));
     }
+    if !host.network.is_empty() {
+        let devices: Vec<String> = host.network.iter().map(network_device).collect();
+        line(text, "network", format!("[{}]", devices.join(", ")));
+    }
     if !enabled {
         line(text, "enabled", "false");
     }
+}
+
+fn network_device(device: &NetworkDevice) -> String {
+    let class = |class: &TrafficClass| {
+        let dscp: Vec<String> = class.dscp.iter().map(|dscp| quoted(&dscp.to_string())).collect();
+        let (dscp, share, ceiling) = (dscp.join(", "), percentage(class.share), percentage(class.ceiling));
+        format!("{{ dscp = [{dscp}], share = {share}, ceiling = {ceiling} }}")
+    };
+    let classes: Vec<String> = device.classes.iter().map(class).collect();
+    let (kbit, bit) = (device.rate / 1_000, device.rate % 1_000);
+    let (name, classes) = (quoted(&device.name), classes.join(", "));
+    format!("{{ device = {name}, rate = \"{kbit}.{bit:03}kbit/s\", classes = [{classes}] }}")
 }
 
 fn write_processor(text: &mut String, system: &System, processor: &Processor) {

@@ -248,11 +248,13 @@ proptest! {
     ) {
         let mut text = format!(
             "name = 'a \\\"b\\\" \\\\ c'\nseed = {}\nduration = '7s'\n[host.a]\nendpoints = ['tcp/a:{}', 'unix//run/a']\n\
-             insecure = true\nclock_error = '{}us'\n[host.b]\nenabled = {}\nendpoints = ['tls/[fd00::{}]:1']\n[processor.p0]\nhost = 'a'\n\
+             insecure = true\nclock_error = '{}us'\n\
+             network = [{{ device = 'eth0', rate = '{}kbit/s' }}, {{ device = 'eth1', rate = '1.5Gbit/s', classes = [\
+             {{ dscp = ['EF', '{}'], share = '{}%', ceiling = '60%' }}, {{ dscp = ['cs6'], share = '1.5%' }}] }}]\n[host.b]\nenabled = {}\nendpoints = ['tls/[fd00::{}]:1']\n[processor.p0]\nhost = 'a'\n\
              cap = '{}%'\ncancel = {}\npreemption = 'full'\n[processor.p1]\nhost = 'b'\nstrategy = ['RMS', 'MUF']\n\
              switch = {{ margin = '{}us' }}\ncosts = {{ timer = '{}ns' }}\n[resource.r]\n\
              [[link]]\nbetween = ['a', 'b']\ndelay = ['1us', '{}us']\nloss = '{}%'\n",
-            head[0] >> 1, 1 + head[6] % 65_535, head[7] % 2_000, head[8] % 2 == 0, 1 + head[9] % 9, 1 + head[1] % 100, head[2] % 2 == 0, head[3] % 1_000, head[4] % 3, 1 + head[5] % 3,
+            head[0] >> 1, 1 + head[6] % 65_535, head[7] % 2_000, 100 + head[3] % 100_000, 57 + head[1] % 7, 1 + head[2] % 59, head[8] % 2 == 0, 1 + head[9] % 9, 1 + head[1] % 100, head[2] % 2 == 0, head[3] % 1_000, head[4] % 3, 1 + head[5] % 3,
             head[10] % 3 * 7,
         );
         let all = operations.iter().enumerate().map(|(index, draw)| operation(index, draw));

@@ -1,4 +1,4 @@
-//! The two threads of a peer: one exchanges state with it, the other sends completions to it.
+//! The threads of a peer: one exchanges state with it, one or two send completions to it.
 
 use std::io;
 use std::path::Path;
@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, Span};
+use hyoshi_orb::rt::ClientPolicies;
 use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, UntrustedPath};
-use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
-use hyoshi_runtime::{Departure, OutgoingCompletions, OutgoingOutput};
+use hyoshi_os::{Clock, Dscp, ThreadPolicy, set_own_policy};
 
 use crate::agreement::NodeProgress;
+use crate::departures::{Departing, Departures};
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Peer as _, PeerStub, Reason, Refused};
 use crate::offset::RoundTrip;
@@ -54,6 +55,8 @@ pub fn corbaloc(endpoint: &Endpoint, key: &str) -> String {
 }
 
 impl PeerStubs {
+    /// Its connections have the class `dscp`.
+    ///
     /// # Errors
     ///
     /// If the system has no thread left, or the peer's name cannot be in a certificate.
@@ -61,10 +64,12 @@ impl PeerStubs {
         endpoints: &[Endpoint],
         name: &str,
         tls: Option<&TlsClient>,
+        dscp: Option<Dscp>,
     ) -> Result<Result<PeerStubs, SystemException>, OrbError> {
         let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
         let limits = ClientLimits { connections: 1, message: 4 << 20, backlog: 256 << 10, ..ClientLimits::default() };
-        let mut builder = Orb::builder().timeouts(timeouts).client_limits(limits);
+        let policies = ClientPolicies { dscp, ..ClientPolicies::default() };
+        let mut builder = Orb::builder().timeouts(timeouts).client_limits(limits).client_policies(policies);
         if let Some(tls) = tls {
             builder = match builder.tls_client(tls.clone().named(name)) {
                 Ok(builder) => builder,
@@ -246,7 +251,7 @@ fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, ses
                 shared.report(PeerEvent::ClockError { host: peer.name.clone(), error, declared });
             }
         }
-        // Completions use a separate connection. This call opens it before the first completion and keeps it from
+        // Critical completions use a separate connection. This call opens it before the first completion and keeps it from
         // becoming idle.
         let _ = oneways.keep(session);
         dial.orb.flush();
@@ -302,38 +307,37 @@ fn sleep(shared: &NodeState, at: usize, span: Span) {
     shared.wakes[at].wait_until(&shared.clock, now + span);
 }
 
-/// Sends completions and outputs to a peer until the node ends. Those present at one wake-up are sent together.
-pub(crate) fn send(shared: &Arc<NodeState>, at: usize, dial: &PeerStubs, mut departures: OutgoingCompletions) {
+/// Sends completions and outputs to a peer until the node ends. Those present at one wake-up are sent together. With
+/// `keeps` it opens the connection and keeps it from becoming idle.
+pub(crate) fn send(shared: &Arc<NodeState>, at: usize, dial: &PeerStubs, mut departures: impl Departures, keeps: bool) {
     let peer = &shared.peers[at];
     let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
     let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
     while !shared.is_over() {
         departures.wait(LATER);
-        peer.outputs.late.store(departures.late_outputs(), Ordering::Relaxed);
-        let mut put_off = 0;
-        while let Some(departure) = departures.take() {
-            let session = peer.sends_as.load(Ordering::Acquire);
-            let stub = stubs.get(peer.sends_at.load(Ordering::Acquire)).filter(|_| session != 0);
-            let sent = match &departure {
-                Departure::Completion(one) => {
-                    let what = completion(&one.signal);
-                    let sent = stub.is_some_and(|stub| stub.complete(session, &what, one.payload()).is_ok());
-                    let counted = if sent { &peer.sent } else { &peer.unsent };
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    sent
+        if let Some(late) = departures.late_outputs() {
+            peer.outputs.late.store(late, Ordering::Relaxed);
+        }
+        let (mut put_off, mut idle) = (0, true);
+        let session = || (peer.sends_as.load(Ordering::Acquire), stubs.get(peer.sends_at.load(Ordering::Acquire)));
+        while departures.next(|departing, payload| {
+            let sent = match (session(), departing) {
+                ((0, _) | (_, None), _) => false,
+                ((session, Some(stub)), Departing::Completion(signal)) => {
+                    stub.complete(session, &completion(signal), payload).is_ok()
                 }
-                Departure::Output(one) => {
-                    let what = output(one);
-                    let sent = stub.is_some_and(|stub| stub.replicate(session, &what, one.payload()).is_ok());
-                    peer.outputs.count(sent.then(|| one.lateness()));
-                    sent
-                }
+                ((session, Some(stub)), Departing::Output(what, _)) => stub.replicate(session, what, payload).is_ok(),
             };
+            peer.count_sent(departing, sent);
             put_off += usize::from(sent);
+            idle = false;
             if put_off == BATCH {
                 dial.orb.flush();
                 put_off = 0;
             }
+        }) {}
+        if let (true, (session @ 1.., Some(stub))) = (keeps && idle, session()) {
+            put_off += usize::from(stub.keep(session).is_ok());
         }
         if put_off > 0 {
             dial.orb.flush();
@@ -351,11 +355,6 @@ fn completion(signal: &hyoshi_trace::Signal) -> wire::Completion {
         period: signal.period.as_nanos(),
         sent: signal.due.as_nanos(),
     }
-}
-
-fn output(output: &OutgoingOutput) -> wire::Output {
-    let (number, leg) = output.job();
-    wire::Output { source: output.operation().0, number, leg, release: output.release().as_nanos() }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod callers;
 mod ceilings;
 mod contact;
 mod control;
+mod departures;
 pub mod jobs;
 pub mod objects;
 pub mod offset;

@@ -16,6 +16,7 @@ use hyoshi_os::PiMutex;
 use hyoshi_runtime::IncomingCompletions;
 
 use crate::agreement::{NodeProgress, Present};
+use crate::departures::Departing;
 use crate::offset::{ClockOffset, Estimate, Impossible, RoundTrip};
 
 /// Round trips before instant 0 is converted from another clock.
@@ -171,6 +172,16 @@ impl Allowance {
 }
 
 impl OtherHost {
+    /// A departing completion or output was sent, or dropped.
+    pub fn count_sent(&self, departing: &Departing, sent: bool) {
+        match departing {
+            Departing::Completion(_) => {
+                _ = if sent { &self.sent } else { &self.unsent }.fetch_add(1, Ordering::Relaxed)
+            }
+            Departing::Output(_, lateness) => self.outputs.count(sent.then_some(*lateness)),
+        }
+    }
+
     pub fn new(host: HostId, name: String, rate: u64, now: u64) -> Self {
         let known = PeerState {
             link: PeerLink::Waiting,

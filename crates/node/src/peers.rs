@@ -14,11 +14,12 @@ use hyoshi_orb::{
 };
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::UntrustedPath;
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread};
+use hyoshi_os::{Clock, Dscp, Interrupt, MonotonicClock, Spawn, SpawnedThread};
 use hyoshi_runtime::Prepared;
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
 use crate::contact::{self, MOST_LEAD, PeerStubs};
+use crate::departures::{classes, split};
 use crate::idl::hyoshi_node as wire;
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::offset::Estimate;
@@ -239,8 +240,12 @@ impl NodePeers {
             if let Some(endpoint) = endpoints.iter().find(|one| matches!(one, Endpoint::Tls(_)) && tls.is_none()) {
                 return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
             }
-            let dial = PeerStubs::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client)).map_err(NodeError::Orb)?;
-            let dial = Arc::new(dial.map_err(|_| NodeError::Name { host: name.clone() })?);
+            let stubs = |dscp| {
+                let stubs = PeerStubs::new(endpoints, &name, tls.as_ref().map(|tls| &tls.client), dscp);
+                stubs.map_err(NodeError::Orb)?.map_err(|_| NodeError::Name { host: name.clone() })
+            };
+            // Clocks are compared over the same class as critical completions: a full link does not change offsets.
+            let dial = Arc::new(stubs(Some(Dscp::EF))?);
             let (shared, dialled) = (peers.shared.clone(), dial.clone());
             peers.spawn(format!("{name:.7}-contact"), cpu, ThreadPolicy::Other, move || {
                 contact::keep(&shared, at, &dialled)
@@ -248,11 +253,31 @@ impl NodePeers {
             if let Some(own) = departures.iter().position(|departures| departures.to() == id) {
                 let (shared, departures) = (peers.shared.clone(), departures.swap_remove(own));
                 peers.senders.push(departures.wake());
-                let send = move || contact::send(&shared, at, &dial, departures);
-                peers.spawn(format!("to-{name:.12}"), cpu, ThreadPolicy::Fifo(RELEASE), send)?;
+                let (to, bulk) = (format!("to-{name:.12}"), format!("bulk-{name:.10}"));
+                match classes(&system, host, id) {
+                    (true, false) => {
+                        peers.send(to, cpu, move || contact::send(&shared, at, &dial, departures, false))?
+                    }
+                    (false, _) => {
+                        let rest = stubs(None)?;
+                        peers.send(to, cpu, move || contact::send(&shared, at, &rest, departures, true))?;
+                    }
+                    (true, true) => {
+                        let (rest, also) = (stubs(None)?, shared.clone());
+                        let (critical, others) = split(departures, &shared, at);
+                        peers.senders.push(others.wake());
+                        peers.send(to, cpu, move || contact::send(&shared, at, &dial, critical, false))?;
+                        peers.send(bulk, cpu, move || contact::send(&also, at, &rest, others, true))?;
+                    }
+                }
             }
         }
         Ok(peers)
+    }
+
+    /// A thread that sends completions.
+    fn send(&mut self, name: String, cpu: Option<u32>, run: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
+        self.spawn(name, cpu, ThreadPolicy::Fifo(RELEASE), run)
     }
 
     fn spawn(
@@ -274,8 +299,8 @@ impl NodePeers {
     /// Serves other nodes at the endpoints of the host and, over TLS, operators.
     fn listen(&mut self, cpu: Option<u32>, tls: Option<&Tls>) -> Result<(), NodeError> {
         let endpoints = &self.shared.system.hosts[self.shared.host.index()].endpoints;
-        // A peer has two connections, and one that it has lost may be still open. Each has a thread of its own.
-        let connections = 3 * self.shared.peers.len() + 12;
+        // A peer has three connections, and one that it has lost may be still open. Each has a thread of its own.
+        let connections = 4 * self.shared.peers.len() + 12;
         let lane = |name: &str| LaneOptions {
             name: name.to_owned(),
             threads: connections + 1,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::{OperationId, ProcessorId, Span};
 use hyoshi_orb::{SystemException, certificate_names, current};
+use hyoshi_os::Dscp;
 use hyoshi_runtime::{ArrivedOutput, IncomingCompletions};
 use hyoshi_trace::Signal;
 
@@ -18,8 +19,8 @@ use crate::strangers::PENALTY;
 /// If a node called within this time, no other node can join as its host.
 pub(crate) const ALIVE: Span = Span::from_secs(2);
 
-/// Connections of a session that strangers do not displace: a peer has two, and opens each again if it fails.
-const PROTECTED: u32 = 6;
+/// Connections of a session that strangers do not displace: a peer has three, and opens each again if it fails.
+const PROTECTED: u32 = 9;
 
 /// The reason for losing a host that ended normally.
 pub const ENDED: &str = "it ended";
@@ -145,6 +146,7 @@ impl wire::Peer for ForPeers {
         let Some(peer) = self.peer_of(session) else {
             return Err(refused(&self.0, Reason::NoSession, "introduce yourself again").into());
         };
+        current::set_connection_dscp(Dscp::EF);
         {
             let mut known = peer.known.lock();
             (known.heard, known.progress) = (received, Some((*mine).into()));
@@ -162,6 +164,10 @@ impl wire::Peer for ForPeers {
 
     fn complete(&self, session: u64, what: &wire::Completion, payload: &[u8]) -> Result<(), SystemException> {
         let Some(peer) = self.sender(session) else { return Ok(()) };
+        if self.0.system.operations.get(what.target as usize).is_some_and(|target| target.critical) {
+            // Acknowledgements of critical completions do not wait either.
+            current::set_connection_dscp(Dscp::EF);
+        }
         let signal = Signal {
             from: OperationId(what.source),
             to: OperationId(what.target),

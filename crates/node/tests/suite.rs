@@ -5,6 +5,9 @@ mod authority;
 mod clocks;
 mod common;
 mod joining;
+#[path = "../../net/tests/common/namespaces.rs"]
+mod namespaces;
+mod network;
 mod objects;
 #[path = "../../orb/tests/common/peer.rs"]
 mod peer;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use hyoshi_os::Credentials;
+use hyoshi_os::{Credentials, Dscp};
 
 use crate::rt::{PoolLane, Priority, PriorityCeilings};
 use crate::socket::Socket;
@@ -87,6 +87,18 @@ pub fn peer() -> Option<Credentials> {
 /// bound the number of such connections. False if it was called before, or there is no connection.
 pub fn protect_connection() -> bool {
     CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(|serving| serving.connection.protect()))
+}
+
+/// From now on packets of the connection whose request this thread serves have this class. Call it once the client has
+/// proved what it is. Setting the present class again costs nothing. Over a Unix socket, and within the process, nothing
+/// changes.
+pub fn set_connection_dscp(dscp: Dscp) {
+    CURRENT.with_borrow(|current| {
+        if let Some(serving) = &current.serving {
+            // A connection that has just ended has no class.
+            let _ = serving.connection.socket().link.set_dscp(dscp);
+        }
+    });
 }
 
 /// A request or an activator that this thread runs, until it is dropped. Not `Send`.

@@ -75,12 +75,13 @@ pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
 pub use doctor::{DoctorFinding, DoctorVerdict, probe};
 pub use environment::{secure_var, secure_var_os};
+pub use hyoshi_model::Dscp;
 pub use input::wait_for_input;
 pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
 pub use net::{
-    Credentials, Dscp, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, host_name,
+    Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, host_name,
     raise_file_limit,
 };
 pub use notify::Notifier;

@@ -11,8 +11,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use hyoshi_model::Dscp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -51,6 +53,8 @@ pub enum May {
 pub struct SocketStream {
     socket: OwnedFd,
     tcp: bool,
+    /// The DSCP that was set; otherwise above 63.
+    dscp: AtomicU8,
 }
 
 /// The process at the other end of a Unix socket, from the kernel (unix(7), SO_PEERCRED, SO_PEERGROUPS): the one that
@@ -77,25 +81,9 @@ impl Credentials {
     }
 }
 
-/// The class of a packet's traffic for routers and switches (Differentiated Services, RFC 2474): 0 to 63.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dscp(u8);
-
-impl Dscp {
-    /// `None` above 63.
-    pub const fn new(number: u8) -> Option<Dscp> {
-        if number < 64 { Some(Dscp(number)) } else { None }
-    }
-
-    /// The number, 0 to 63.
-    pub const fn number(self) -> u8 {
-        self.0
-    }
-
-    /// The octet of the IP header with this class, and the lower two bits of `octet`, which belong to ECN (RFC 3168).
-    fn within(self, octet: u8) -> u8 {
-        self.0 << 2 | octet & 0b11
-    }
+/// The octet of the IP header with this class, and the lower two bits of `octet`, which belong to ECN (RFC 3168).
+fn octet_of(dscp: Dscp, octet: u8) -> u8 {
+    dscp.number() << 2 | octet & 0b11
 }
 
 /// Properties of a TCP connection (tcp(7), socket(7)).
@@ -128,6 +116,10 @@ const PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 30_000;
 
 impl SocketStream {
+    fn new(socket: OwnedFd, tcp: bool) -> SocketStream {
+        SocketStream { socket, tcp, dscp: AtomicU8::new(u8::MAX) }
+    }
+
     /// Connects within `timeout`.
     pub fn connect(to: &SocketAddress, timeout: Duration) -> io::Result<SocketStream> {
         SocketStream::connect_with(to, timeout, None, &TcpProperties::default())
@@ -145,7 +137,7 @@ impl SocketStream {
                 let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-                let stream = SocketStream { socket, tcp: true };
+                let stream = SocketStream::new(socket, true);
                 // Before connecting: the first packets announce the window, and have the class.
                 stream.tune(properties)?;
                 dscp.map_or(Ok(()), |dscp| stream.set_dscp(dscp))?;
@@ -164,7 +156,7 @@ impl SocketStream {
                 // A full backlog makes connect(2) wait, up to the timeout of sending.
                 sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
                 connect(&socket, &SocketAddrUnix::new(path)?)?;
-                Ok(SocketStream { socket, tcp: false })
+                Ok(SocketStream::new(socket, false))
             }
         }
     }
@@ -195,16 +187,18 @@ impl SocketStream {
     /// Sets the class of sent packets (ip(7), IP_TOS; ipv6(7), IPV6_TCLASS), and leaves the bits of ECN. Nothing changes
     /// for a Unix socket.
     pub fn set_dscp(&self, dscp: Dscp) -> io::Result<()> {
-        if !self.tcp {
+        if !self.tcp || self.dscp.load(Ordering::Relaxed) == dscp.number() {
             return Ok(());
         }
         if self.is_ipv6()? {
             let class = sockopt::ipv6_tclass(&self.socket)? as u8;
-            sockopt::set_ipv6_tclass(&self.socket, dscp.within(class).into())?;
+            sockopt::set_ipv6_tclass(&self.socket, octet_of(dscp, class).into())?;
         }
         // Also of IPv6: its packets to an IPv4 address have an IPv4 header.
         let octet = sockopt::ip_tos(&self.socket)?;
-        Ok(sockopt::set_ip_tos(&self.socket, dscp.within(octet))?)
+        sockopt::set_ip_tos(&self.socket, octet_of(dscp, octet))?;
+        self.dscp.store(dscp.number(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// The class of sent packets; `None` for a Unix socket.
@@ -214,7 +208,7 @@ impl SocketStream {
             true if self.is_ipv6()? => sockopt::ipv6_tclass(&self.socket)? as u8,
             true => sockopt::ip_tos(&self.socket)?,
         };
-        Ok(Some(Dscp(octet >> 2)))
+        Ok(Dscp::new(octet >> 2))
     }
 
     fn is_ipv6(&self) -> io::Result<bool> {
@@ -431,7 +425,7 @@ impl Listener {
             SocketAddress::Tcp(address) => {
                 let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                let socket = SocketStream { socket: socket_with(family, SocketType::STREAM, flags, None)?, tcp: true };
+                let socket = SocketStream::new(socket_with(family, SocketType::STREAM, flags, None)?, true);
                 sockopt::set_socket_reuseaddr(&socket, true)?;
                 // Before it listens: the scale of the window is chosen for the buffer at the handshake (tcp(7)).
                 socket.tune(&properties)?;
@@ -458,12 +452,8 @@ impl Listener {
     /// The next connection, if there is one.
     pub fn accept(&self) -> io::Result<Option<SocketStream>> {
         let accepted = match &self.socket {
-            ListeningSocket::Tcp(socket) => {
-                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: true })
-            }
-            ListeningSocket::Unix(socket) => {
-                socket.accept().map(|(socket, _)| SocketStream { socket: socket.into(), tcp: false })
-            }
+            ListeningSocket::Tcp(socket) => socket.accept().map(|(socket, _)| SocketStream::new(socket.into(), true)),
+            ListeningSocket::Unix(socket) => socket.accept().map(|(socket, _)| SocketStream::new(socket.into(), false)),
         };
         match accepted {
             Ok(stream) => {
@@ -615,14 +605,14 @@ mod tests {
             let client = connect(class);
             let server = listener.accept().unwrap().unwrap();
             assert_eq!((client.dscp().unwrap(), server.dscp().unwrap()), (class, Dscp::new(0)));
-            server.set_dscp(Dscp(26)).unwrap();
-            client.set_dscp(Dscp(63)).unwrap();
+            server.set_dscp(Dscp::new(26).unwrap()).unwrap();
+            client.set_dscp(Dscp::new(63).unwrap()).unwrap();
             assert_eq!((client.dscp().unwrap(), server.dscp().unwrap()), (Dscp::new(63), Dscp::new(26)));
             client.write_all(b"x").unwrap();
             assert_eq!(server.read(&mut [0], May::Wait).unwrap(), 1);
             assert_eq!(connect(None).dscp().unwrap(), Dscp::new(0));
         }
-        assert_eq!((Dscp(46).within(0b1010_1001), Dscp(0).within(0xff), Dscp::new(64)), (0b1011_1001, 0b11, None));
+        assert_eq!((octet_of(Dscp::EF, 0b1010_1001), octet_of(Dscp::default(), 0xff)), (0b1011_1001, 0b11));
     }
 
     #[test]

@@ -11,11 +11,15 @@ use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[cfg(feature = "broker")]
 mod broker;
+#[cfg(feature = "orb")]
+mod network;
 
 pub(super) fn doctor(format: Format) -> Result<VerbOutcome, CliError> {
     let findings = probe();
     #[cfg(feature = "broker")]
     let findings: Vec<DoctorFinding> = findings.into_iter().chain([broker::finding()]).collect();
+    #[cfg(feature = "orb")]
+    let findings: Vec<DoctorFinding> = findings.into_iter().chain([network::finding()]).collect();
     let holds = findings.iter().all(|finding| finding.verdict != DoctorVerdict::Refused);
     match format {
         Format::Text => streams::out(text(&findings, TerminalStyle::of_stdout()))?,

@@ -160,6 +160,10 @@ enum Verb {
     #[cfg(feature = "broker")]
     #[command(hide = true)]
     RunWatch,
+    /// Hold the classes of traffic of a run
+    #[cfg(feature = "orb")]
+    #[command(hide = true)]
+    NetworkWatch,
     /// List the known scheduling strategies
     Strategies,
     /// Print the JSON schema of system.toml, for editors
@@ -425,6 +429,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::ExecWatch(arguments) => ("exec-watch", exec::watch(&arguments)),
         #[cfg(feature = "broker")]
         Verb::RunWatch => ("run-watch", programs::watch()),
+        #[cfg(feature = "orb")]
+        Verb::NetworkWatch => ("network-watch", run::watch_network()),
         Verb::Strategies => ("strategies", list(&strategies, format)),
         Verb::Completion(arguments) => ("completion", manual::completion(&arguments)),
         Verb::Man(arguments) => ("man", manual::manual(&arguments, format)),

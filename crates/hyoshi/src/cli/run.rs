@@ -3,6 +3,8 @@
 #[cfg_attr(not(feature = "orb"), path = "run/alone.rs")]
 mod hosts;
 #[cfg(feature = "orb")]
+mod network;
+#[cfg(feature = "orb")]
 mod objects;
 
 use std::path::PathBuf;
@@ -42,6 +44,8 @@ use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPro
 use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 use hosts::{HostArguments, JoinedHost, RunControl};
+#[cfg(feature = "orb")]
+pub(super) use network::watch as watch_network;
 #[cfg(feature = "orb")]
 use objects::RunObjects;
 
@@ -181,7 +185,8 @@ pub(super) fn run(
         Some(_) => RunControl::default(),
         None => arguments.hosts.control(&ready.system, &channel, interrupt.clone())?,
     };
-    let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, interrupt);
+    let strict = arguments.strict;
+    let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, interrupt, strict);
     let joined = host.map(join).transpose()?;
     #[cfg(feature = "orb")]
     let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;

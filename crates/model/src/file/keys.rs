@@ -84,6 +84,8 @@ pub enum Kind {
     Share,
     /// `"1KiB"`.
     Size,
+    /// `"100Mbit/s"`.
+    Bandwidth,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// `"even"` or a time.
@@ -134,6 +136,18 @@ const fn unsupported(name: &'static str, until_then: &'static str) -> Key {
 pub const SECTIONS: &[Section] = &[
     Section { path: "", shape: Shape::Top, doc: "A system, for `hyoshi`.", keys: TOP },
     Section { path: "host", shape: Shape::Named, doc: "A machine. Default: one, `local`.", keys: HOST },
+    Section {
+        path: "host.network",
+        shape: Shape::Inline,
+        doc: "A network device whose packets leave in classes by DSCP, so that bulk traffic does not delay critical work.",
+        keys: NETWORK,
+    },
+    Section {
+        path: "host.network.classes",
+        shape: Shape::Inline,
+        doc: "Packets with certain DSCPs.",
+        keys: TRAFFIC_CLASS,
+    },
     Section {
         path: "processor",
         shape: Shape::Named,
@@ -248,6 +262,12 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("chain", "operations", "path"),
     ("object", "method", "methods"),
     ("object", "endpoint", "endpoints"),
+    ("host", "net", "network"),
+    ("host.network", "name", "device"),
+    ("host.network", "interface", "device"),
+    ("host.network", "bandwidth", "rate"),
+    ("host.network.classes", "ceil", "ceiling"),
+    ("host.network.classes", "guarantee", "share"),
     ("link", "latency", "delay"),
     ("link", "hosts", "between"),
     ("epoch", "start", "at"),
@@ -295,7 +315,30 @@ const HOST: &[Key] = &[
         Described("0s, in one process"),
         "The largest difference from other hosts' clocks: `check` adds it to bounds across hosts.",
     ),
+    key(
+        "network",
+        Kind::Tables("host.network"),
+        Described("the machine's own settings"),
+        "Devices whose packets leave in classes by DSCP while `hyoshi run --host` runs.",
+    ),
     set("enabled", Kind::Truth, Value("true"), "False: the host is off until an epoch enables it; for simulation."),
+];
+
+const NETWORK: &[Key] = &[
+    key("device", Kind::Text, Required, "Its name in Linux, as `ip link` prints it."),
+    key("rate", Kind::Bandwidth, Required, "The rate of its link; at most this leaves the device."),
+    key(
+        "classes",
+        Kind::Tables("host.network.classes"),
+        Described("EF with 30% and AF41, AF42, AF43 with 30%"),
+        "The most urgent class first, at most 7. Other packets have the rest of the rate, and may use all of it.",
+    ),
+];
+
+const TRAFFIC_CLASS: &[Key] = &[
+    key("dscp", Kind::Texts, Required, "The DSCPs of its packets: names such as \"EF\", or numbers such as \"46\"."),
+    key("share", Kind::Share, Required, "The guaranteed share of the rate; all classes together at most 99%."),
+    key("ceiling", Kind::Share, Value("\"100%\""), "The share that it may use while other classes leave it."),
 ];
 
 const BROKER: &[Key] = &[

@@ -29,6 +29,8 @@ pub const NAME: usize = 64;
 pub const COSTS_BYTES: usize = 64 << 10;
 /// The largest accepted cost: on no working kernel does any of them last longer.
 pub const COST: Span = Span::from_millis(100);
+/// The least and the greatest rate of a network device, in bit/s.
+pub const NETWORK_RATE: (u64, u64) = (100_000, 1_000_000_000_000);
 /// Programs under one broker, and so in a file: the broker's limit.
 pub const PROGRAMS: usize = 4_096;
 /// Words of one program.

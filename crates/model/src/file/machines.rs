@@ -6,6 +6,7 @@ use super::ReadContext;
 use super::limits;
 use super::log::{AtPlace, Log, Place};
 use super::names::Names;
+use super::network;
 use super::table::Table;
 use super::value::{Complaint, InputValue, Read, complain, shortened};
 use crate::costs::Costs;
@@ -45,7 +46,8 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
             }
             endpoints.push(endpoint.value);
         }
-        hosts.push(Host { name: name.value.to_string(), endpoints, insecure, clock_error });
+        let network = network::devices(log, &table);
+        hosts.push(Host { name: name.value.to_string(), endpoints, insecure, clock_error, network });
     }
     if hosts.is_empty() {
         hosts.push(Host::named("local"));

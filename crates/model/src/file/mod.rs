@@ -22,6 +22,7 @@ mod log;
 mod machines;
 mod measured;
 mod names;
+mod network;
 mod objects;
 mod operation;
 mod programs;

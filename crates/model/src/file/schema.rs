@@ -102,6 +102,7 @@ fn kind(kind: Kind) -> Value {
         Kind::RateOrPair => or(rate(), pair(rate())),
         Kind::Share => quantity("%"),
         Kind::Size => quantity("B|KiB|MiB"),
+        Kind::Bandwidth => quantity("kbit/s|Mbit/s|Gbit/s"),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::Stagger => or(json!({ "enum": ["even"] }), time()),
         Kind::TimeOr(path) => or(time(), table(path)),

@@ -154,6 +154,11 @@ impl<'a> InputValue<'a> {
         self.quantity(Measure::Size, quantity::bytes)
     }
 
+    /// In bit/s.
+    pub fn bandwidth(self) -> Read<u64> {
+        self.quantity(Measure::Bandwidth, quantity::bandwidth)
+    }
+
     /// The index of the word in the list.
     pub fn choice(self, words: &[&str]) -> Read<usize> {
         let list = || format!("write {}", one_of(words));

@@ -45,6 +45,21 @@ pub fn check(system: &System) {
     assert!(endpoints.iter().collect::<std::collections::HashSet<_>>().len() == endpoints.len());
     assert!(system.hosts.iter().all(|host| host.endpoints.len() <= endpoint::ENDPOINTS));
     assert!(system.hosts.iter().all(|host| host.insecure || !host.endpoints.iter().any(Endpoint::is_exposed)));
+    for host in &system.hosts {
+        let devices: std::collections::HashSet<_> = host.network.iter().map(|device| &device.name).collect();
+        assert_eq!(devices.len(), host.network.len());
+    }
+    for device in system.hosts.iter().flat_map(|host| &host.network) {
+        let dscps: Vec<_> = device.classes.iter().flat_map(|class| &class.dscp).collect();
+        assert!(hyoshi_model::NetworkDevice::is_name(&device.name) && device.rate >= 100_000);
+        assert_eq!(dscps.iter().collect::<std::collections::HashSet<_>>().len(), dscps.len());
+        assert!((1..=hyoshi_model::network::CLASSES).contains(&device.classes.len()));
+        assert!(device.rest() >= hyoshi_model::network::LEAST_SHARE);
+        let holds = |class: &hyoshi_model::TrafficClass| {
+            class.share > 0 && class.share <= class.ceiling && class.ceiling <= 1_000_000 && !class.dscp.is_empty()
+        };
+        assert!(device.classes.iter().all(holds));
+    }
     for chain in &system.chains {
         assert!(chain.path.len() >= 2 && known(&chain.path));
         assert!(chain.deadline.or(chain.max_age).or(chain.max_reaction).is_some());

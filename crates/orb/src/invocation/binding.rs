@@ -123,6 +123,7 @@ impl ReferencePolicies {
     ) -> Result<PriorityBinding, SystemException> {
         let mut settings = ConnectionSettings {
             tcp: policies.tcp,
+            dscp: policies.dscp,
             private: policies.private_connection.then(private),
             ..ConnectionSettings::default()
         };
@@ -141,7 +142,8 @@ impl ReferencePolicies {
         let in_bands = |bands: &PriorityBands| bands.index_of(priority).map(|at| bands.ranges()[at]);
         settings.band = bands.map(|bands| in_bands(bands).ok_or_else(|| conflict(minor::RT_NO_BAND))).transpose()?;
         // A connection has one class.
-        settings.dscp = orb.rt.dscp(settings.band.map_or(priority, |(_, highest)| highest));
+        let mapped = || orb.rt.dscp(settings.band.map_or(priority, |(_, highest)| highest));
+        settings.dscp = policies.dscp.or_else(mapped);
         let (low, high) = match settings.band {
             Some(band) if !(declared && self.lanes.contains(&priority.number())) => band,
             _ => (priority, priority),

@@ -1,6 +1,6 @@
 //! Policies of a client: which connections carry its requests (Real-time CORBA 1.2, sections 5.13 to 5.15).
 
-use hyoshi_os::TcpProperties;
+use hyoshi_os::{Dscp, TcpProperties};
 use hyoshi_wire::{SystemException, SystemKind};
 
 use super::{Priority, PriorityBands, PriorityModel, RtSettings, current};
@@ -23,6 +23,9 @@ pub struct ClientPolicies {
     pub protocols: Vec<Transport>,
     /// Properties of connections over TCP, also with TLS (`ClientProtocolPolicy`).
     pub tcp: TcpProperties,
+    /// The class of packets over TCP. `None`: that of the request's priority
+    /// ([`OrbBuilder::network_priority`](crate::OrbBuilder::network_priority)).
+    pub dscp: Option<Dscp>,
     /// What a call of a oneway does without room for its request.
     pub oneway_overflow: OnewayOverflow,
 }

@@ -47,6 +47,7 @@ impl HostArguments {
         _: &mut Prepared,
         _: &EventChannel,
         _: Interrupt,
+        _: bool,
     ) -> Result<JoinedHost, CliError> {
         Err(CliError::new("this program runs all hosts in one process")
             .help("build it with the feature `orb` of the crate hyoshi"))

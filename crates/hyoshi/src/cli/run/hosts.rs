@@ -16,6 +16,7 @@ use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
 
+use super::network::HostNetwork;
 use crate::cli::node::exchanges_outputs;
 use crate::cli::notes::note;
 use crate::cli::tls::peers;
@@ -66,6 +67,8 @@ pub(super) struct JoinedHost {
     tls: Option<TlsServer>,
     /// Clock offsets are recorded under it.
     first: ProcessorId,
+    /// Removed after the last packet.
+    network: HostNetwork,
 }
 
 impl HostArguments {
@@ -134,6 +137,7 @@ impl HostArguments {
         node: &mut Prepared,
         events: &EventChannel,
         interrupt: Interrupt,
+        strict: bool,
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
         let of_hosts = system.hosts.iter().flat_map(|host| &host.endpoints);
@@ -173,13 +177,15 @@ impl HostArguments {
             events: Some(events.clone()),
             interrupt,
         };
+        // First: no packet leaves without a class.
+        let network = HostNetwork::set(&system.hosts[host.index()].network, strict)?;
         let peers = NodePeers::start(settings, node).map_err(failed)?;
         let awaited = system.hosts.iter().filter(|other| other.name != *name).map(|other| other.name.as_str());
         let awaited = awaited.collect::<Vec<_>>().join(", ");
         streams::err(format_args!("hyoshi run: host {name} waits for {awaited}, for at most {}\n", self.wait));
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
-        Ok(JoinedHost { peers, agreed, tls: server, first })
+        Ok(JoinedHost { peers, agreed, tls: server, first, network })
     }
 }
 
@@ -287,7 +293,10 @@ impl JoinedHost {
     /// Leaves the other hosts. Returns notes about them for the report.
     pub fn end(self) -> Vec<ReportNote> {
         self.report();
-        self.peers.standing().iter().map(summary).collect()
+        let JoinedHost { peers, network, .. } = self;
+        let hosts: Vec<ReportNote> = peers.standing().iter().map(summary).collect();
+        drop(peers);
+        hosts.into_iter().chain(network.end()).collect()
     }
 }
 

@@ -1,0 +1,107 @@
+//! Why a device has no classes.
+
+use std::fmt;
+use std::io;
+
+use crate::plan::HANDLE;
+
+/// See the module.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// There is no device of that name here.
+    NoDevice {
+        /// The name.
+        device: String,
+    },
+    /// Another program, or a person, has set a queueing discipline.
+    Occupied {
+        /// The device.
+        device: String,
+        /// The discipline with its number, as `tc` prints it.
+        found: String,
+    },
+    /// Another run holds classes on the device.
+    InUse {
+        /// The device.
+        device: String,
+        /// Its process, if known.
+        pid: Option<u32>,
+    },
+    /// The process lacks CAP_NET_ADMIN in the network namespace.
+    NotPermitted {
+        /// The device.
+        device: String,
+    },
+    /// The kernel lacks a feature.
+    Unsupported {
+        /// The device.
+        device: String,
+        /// The module.
+        module: &'static str,
+    },
+    /// The kernel has installed other rates than asked for.
+    NotAsPlanned {
+        /// The device.
+        device: String,
+    },
+    /// Another error.
+    Kernel {
+        /// The device.
+        device: String,
+        /// What was to be done.
+        step: &'static str,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetworkError::NoDevice { device } => write!(f, "no network device `{device}`"),
+            NetworkError::Occupied { device, found } => {
+                write!(f, "device `{device}` has a queueing discipline of another program: {found}")
+            }
+            NetworkError::InUse { device, pid: Some(pid) } => {
+                write!(f, "process {pid} holds classes on device `{device}`")
+            }
+            NetworkError::InUse { device, pid: None } => write!(f, "another run holds classes on device `{device}`"),
+            NetworkError::NotPermitted { device } => {
+                write!(f, "no permission to set classes on device `{device}` (CAP_NET_ADMIN)")
+            }
+            NetworkError::Unsupported { device, module } => {
+                write!(f, "cannot set classes on device `{device}`: this kernel has no {module}")
+            }
+            NetworkError::NotAsPlanned { device } => {
+                write!(f, "the kernel changed the rates of the classes on device `{device}`")
+            }
+            NetworkError::Kernel { device, step, error } => write!(f, "cannot {step} on device `{device}`: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+impl NetworkError {
+    /// The remedy.
+    pub fn remedy(&self) -> String {
+        match self {
+            NetworkError::NoDevice { .. } => "write a name that `ip link` prints".to_owned(),
+            NetworkError::Occupied { device, .. } => {
+                format!("if nothing needs it: tc qdisc del dev {device} root")
+            }
+            NetworkError::InUse { .. } => "stop the other run, or name another device".to_owned(),
+            NetworkError::NotPermitted { .. } => {
+                "run as root, or grant it: setcap cap_net_admin+ep on the program".to_owned()
+            }
+            NetworkError::Unsupported { module, .. } => {
+                format!("load it: modprobe {module}; or use a kernel that has it")
+            }
+            NetworkError::NotAsPlanned { .. } => "report this with the output of `uname -r`".to_owned(),
+            NetworkError::Kernel { device, .. } => {
+                format!("look at `tc qdisc show dev {device}`; classes of Hyoshi have the number {HANDLE:x}:")
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Classes in network namespaces that the tests make.
+
+#[path = "common/namespaces.rs"]
+mod namespaces;
+#[path = "../../os/tests/common/privileges.rs"]
+mod privileges;
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::thread;
+
+use hyoshi_model::NetworkDevice;
+use hyoshi_net::{ClassPlan, HANDLE, HeldClasses, NetworkError, probe, remove_left};
+use namespaces::{ADDRESSES, ADDRESSES_6, DEVICE, Namespaces};
+use rustix::net::sockopt;
+use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, capabilities, set_capabilities};
+
+/// Runs `test` on a thread in the first of two new namespaces.
+fn within(test: impl FnOnce(&Namespaces) + Send) {
+    let namespaces = match Namespaces::new() {
+        Ok(namespaces) => namespaces,
+        Err(lacking) => return privileges::missing(lacking),
+    };
+    thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            let namespace = File::open(format!("/run/netns/{}", namespaces.names[0])).unwrap();
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            test(&namespaces);
+        });
+        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+fn plan() -> ClassPlan {
+    ClassPlan::new(&NetworkDevice::new(DEVICE, 100_000_000))
+}
+
+/// Sends packets with a DSCP to the other namespace.
+fn send(count: usize, dscp: u8) {
+    let socket = UdpSocket::bind((ADDRESSES[0], 0)).unwrap();
+    sockopt::set_ip_tos(&socket, dscp << 2).unwrap();
+    assert!((0..count).all(|_| socket.send_to(&[0; 100], (ADDRESSES[1], 9)).is_ok()));
+    let socket = UdpSocket::bind((ADDRESSES_6[0], 0)).unwrap();
+    sockopt::set_ipv6_tclass(&socket, u32::from(dscp) << 2).unwrap();
+    assert!((0..count).all(|_| socket.send_to(&[0; 100], (ADDRESSES_6[1], 9)).is_ok()));
+}
+
+#[test]
+fn classes_have_their_rates_get_their_packets_and_leave_nothing_behind() {
+    within(|namespaces| {
+        let before = namespaces.root(0);
+        let held = HeldClasses::apply(plan()).unwrap();
+        let shown = namespaces.tc(0, &format!("class show dev {DEVICE}"));
+        // tc prints 4859:10 and its rates.
+        for part in
+            ["4859:1 root rate 100Mbit ceil 100Mbit", "4859:10 parent 4859:1", "prio 2 rate 40Mbit ceil 100Mbit"]
+        {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert_eq!(shown.matches("rate 30Mbit ceil 100Mbit").count(), 2, "{shown}");
+        let fifos = namespaces.tc(0, &format!("qdisc show dev {DEVICE}"));
+        assert_eq!(fifos.matches("pfifo").count(), 3, "{fifos}");
+
+        let packets = || held.counts().unwrap().iter().map(|class| u64::from(class.packets)).collect::<Vec<_>>();
+        namespaces.resolve(|| send(1, 0));
+        for (dscp, class) in [(46, 0), (34, 1), (38, 1), (0, 2), (47, 2), (10, 2)] {
+            let before = packets();
+            send(100, dscp);
+            let after = packets();
+            let sent: Vec<u64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
+            // A few packets are of the kernel, for example for groups of IPv6.
+            assert!((200..220).contains(&sent[class]), "DSCP {dscp}: {sent:?}");
+            assert!(sent.iter().sum::<u64>() < 220, "DSCP {dscp}: {sent:?}");
+        }
+        assert!(held.counts().unwrap().iter().all(|class| class.dropped == 0));
+        held.remove().unwrap();
+        assert_eq!(namespaces.root(0), before);
+        // Not removed, but dropped.
+        drop(HeldClasses::apply(plan()).unwrap());
+        assert_eq!(namespaces.root(0), before);
+    });
+}
+
+#[test]
+fn address_resolution_is_in_the_most_urgent_class() {
+    within(|_| {
+        let held = HeldClasses::apply(plan()).unwrap();
+        send(1, 0);
+        // A question for each protocol; the packets themselves wait for the answers.
+        let first = held.counts().unwrap()[0];
+        assert!(first.packets >= 2, "{first:?}");
+    });
+}
+
+#[test]
+fn classes_that_a_killed_run_left_are_replaced_or_removed() {
+    within(|namespaces| {
+        let before = namespaces.root(0);
+        assert!(!remove_left(DEVICE).unwrap());
+        namespaces.tc(0, &format!("qdisc add dev {DEVICE} root handle {HANDLE:x}: htb default 1"));
+        let held = HeldClasses::apply(plan()).unwrap();
+        assert_eq!(held.counts().unwrap().len(), 3);
+        held.remove().unwrap();
+        namespaces.tc(0, &format!("qdisc add dev {DEVICE} root handle {HANDLE:x}: htb default 1"));
+        assert!(remove_left(DEVICE).unwrap());
+        assert_eq!(namespaces.root(0), before);
+    });
+}
+
+#[test]
+fn a_discipline_of_another_program_is_refused_and_stays() {
+    within(|namespaces| {
+        for foreign in ["handle 1: htb default 1", &format!("handle {HANDLE:x}: pfifo limit 7"), "pfifo limit 9"] {
+            namespaces.tc(0, &format!("qdisc add dev {DEVICE} root {foreign}"));
+            // HTB counts packets.
+            let root = || namespaces.root(0).split(" direct_packets_stat").next().map(str::to_owned);
+            let before = root();
+            let refused = HeldClasses::apply(plan()).err().unwrap();
+            assert!(matches!(refused, NetworkError::Occupied { .. }), "{refused}");
+            assert!(refused.remedy().contains(&format!("tc qdisc del dev {DEVICE} root")), "{}", refused.remedy());
+            assert!(!remove_left(DEVICE).unwrap());
+            assert_eq!(root(), before);
+            namespaces.tc(0, &format!("qdisc del dev {DEVICE} root"));
+        }
+        // Replaced while a run holds it.
+        let held = HeldClasses::apply(plan()).unwrap();
+        namespaces.tc(0, &format!("qdisc replace dev {DEVICE} root handle 1: pfifo limit 5"));
+        assert!(held.counts().is_err());
+        held.remove().unwrap();
+        assert!(namespaces.root(0).contains("pfifo 1:"), "{}", namespaces.root(0));
+    });
+}
+
+#[test]
+fn a_device_has_one_run_and_must_exist() {
+    within(|_| {
+        let held = HeldClasses::apply(plan()).unwrap();
+        match HeldClasses::apply(plan()).err() {
+            Some(NetworkError::InUse { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(remove_left(DEVICE), Err(NetworkError::InUse { .. })));
+        assert_eq!(held.counts().unwrap().len(), 3, "they are still there");
+        drop(held);
+        let elsewhere = ClassPlan::new(&NetworkDevice::new("hyoshi9", 1_000_000));
+        assert!(matches!(HeldClasses::apply(elsewhere), Err(NetworkError::NoDevice { .. })));
+    });
+}
+
+#[test]
+fn without_the_privilege_the_refusal_names_it() {
+    within(|namespaces| {
+        probe().unwrap();
+        let before = namespaces.root(0);
+        let CapabilitySets { effective, permitted, inheritable } = capabilities(None).unwrap();
+        let less = |set: CapabilitySet| set - CapabilitySet::NET_ADMIN;
+        let sets = CapabilitySets { effective: less(effective), permitted: less(permitted), inheritable };
+        set_capabilities(None, sets).unwrap();
+        for refused in [HeldClasses::apply(plan()).err(), probe().err()] {
+            match refused {
+                Some(refused @ NetworkError::NotPermitted { .. }) => {
+                    assert!(
+                        refused.to_string().contains("CAP_NET_ADMIN") && refused.remedy().contains("cap_net_admin")
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(namespaces.root(0), before);
+    });
+}

@@ -1,0 +1,278 @@
+//! Completions and outputs that depart to another host, in two classes: critical ones do not wait for others. The class
+//! is that of a completion's target, and of an output's source.
+//!
+//! ```text
+//!   ring ─► critical sender ═ a connection with DSCP EF ═► host
+//!              │ the others
+//!              ▼
+//!            ring ─► other sender ═ a connection without DSCP ═► host
+//! ```
+//!
+//! If all completions to a host are of one class, one thread sends them.
+
+use std::sync::Arc;
+
+use hyoshi_model::{HostId, OperationId, Span, System};
+use hyoshi_os::{Clock, MonotonicClock, Wake};
+use hyoshi_runtime::{Departure, OutgoingCompletions, OutgoingOutput};
+use hyoshi_trace::Signal;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::idl::hyoshi_node as wire;
+use crate::shared::NodeState;
+
+/// Other completions that wait for their sender. Further ones are dropped and counted.
+const WAITING: usize = 1024;
+
+/// What departs; its payload is beside it.
+#[derive(Clone, Debug)]
+pub(crate) enum Departing {
+    /// A completion.
+    Completion(Signal),
+    /// An output for a replica, and the time since its flush point.
+    Output(wire::Output, Span),
+}
+
+impl Departing {
+    fn is_critical(&self, system: &System) -> bool {
+        let decides = match self {
+            Departing::Completion(signal) => signal.to,
+            Departing::Output(what, _) => OperationId(what.source),
+        };
+        system.operation(decides).critical
+    }
+}
+
+/// Where a sender's completions and outputs come from.
+pub(crate) trait Departures {
+    /// Waits for the next one, or until the time limit.
+    fn wait(&self, most: Span);
+
+    /// Passes the next one to `send`. False if there is none.
+    fn next(&mut self, send: impl FnMut(&Departing, &[u8])) -> bool;
+
+    /// Outputs that were not flushed because they were late; `None` if another source knows.
+    fn late_outputs(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Departures for OutgoingCompletions {
+    fn wait(&self, most: Span) {
+        OutgoingCompletions::wait(self, most);
+    }
+
+    fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
+        match self.take() {
+            Some(Departure::Completion(one)) => send(&Departing::Completion(one.signal), one.payload()),
+            Some(Departure::Output(one)) => send(&Departing::Output(output(&one), one.lateness()), one.payload()),
+            None => return false,
+        }
+        true
+    }
+
+    fn late_outputs(&self) -> Option<u64> {
+        Some(OutgoingCompletions::late_outputs(self))
+    }
+}
+
+/// The classes of the completions and outputs from one host to another: whether some are critical, and whether some are not.
+pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool) {
+    let host = |id: OperationId| system.processor(system.operation(id).on).host;
+    let targets = system.operation_ids().filter(|id| host(*id) == to);
+    let arrive = targets.filter(|id| system.operation(*id).trigger.predecessors().iter().any(|one| host(*one) == from));
+    let own = system.operation_ids().filter(|id| host(*id) == from);
+    let replicated = own.filter(|id| system.replica_on(*id, to).is_some());
+    arrive.chain(replicated).fold((false, false), |(critical, others), id| {
+        let is_critical = system.operation(id).critical;
+        (critical || is_critical, others || !is_critical)
+    })
+}
+
+/// Splits the completions for a peer.
+pub(crate) fn split<D: Departures>(
+    all: D,
+    shared: &Arc<NodeState>,
+    peer: usize,
+) -> (CriticalDepartures<D>, OtherDepartures) {
+    let ((others, ring), (used, spare)) = (RingBuffer::new(WAITING), RingBuffer::new(WAITING));
+    let wake = Arc::new(Wake::new());
+    let critical = CriticalDepartures { all, shared: shared.clone(), peer, others, spare, wake: wake.clone() };
+    (critical, OtherDepartures { ring, used, wake })
+}
+
+/// The critical completions. Passes on the others.
+#[derive(Debug)]
+pub(crate) struct CriticalDepartures<D> {
+    all: D,
+    shared: Arc<NodeState>,
+    peer: usize,
+    others: Producer<(Departing, Vec<u8>)>,
+    spare: Consumer<Vec<u8>>,
+    wake: Arc<Wake>,
+}
+
+impl<D: Departures> Departures for CriticalDepartures<D> {
+    fn wait(&self, most: Span) {
+        self.all.wait(most);
+    }
+
+    fn late_outputs(&self) -> Option<u64> {
+        self.all.late_outputs()
+    }
+
+    fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
+        let CriticalDepartures { all, shared, peer, others, spare, wake } = self;
+        let (mut sent, mut passed) = (false, false);
+        while !sent {
+            let more = all.next(|departing, payload| {
+                sent = departing.is_critical(&shared.system);
+                if sent {
+                    return send(departing, payload);
+                }
+                // Copied: a peer that does not read must not hold the payload buffers of critical completions.
+                let mut copy = spare.pop().unwrap_or_default();
+                copy.clear();
+                copy.extend_from_slice(payload);
+                match others.push((departing.clone(), copy)) {
+                    Ok(()) => passed = true,
+                    Err(_) => shared.peers[*peer].count_sent(departing, false),
+                }
+            });
+            if !more {
+                break;
+            }
+        }
+        if passed {
+            wake.post();
+        }
+        sent
+    }
+}
+
+/// The completions that are not critical.
+#[derive(Debug)]
+pub(crate) struct OtherDepartures {
+    ring: Consumer<(Departing, Vec<u8>)>,
+    used: Producer<Vec<u8>>,
+    wake: Arc<Wake>,
+}
+
+impl OtherDepartures {
+    /// Ends a wait.
+    pub fn wake(&self) -> Arc<Wake> {
+        self.wake.clone()
+    }
+}
+
+impl Departures for OtherDepartures {
+    fn wait(&self, most: Span) {
+        let clock = MonotonicClock::start();
+        self.wake.wait_until(&clock, clock.now() + most);
+    }
+
+    fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
+        let Ok((departing, payload)) = self.ring.pop() else { return false };
+        send(&departing, &payload);
+        // For the next one.
+        drop(self.used.push(payload));
+        true
+    }
+}
+
+fn output(output: &OutgoingOutput) -> wire::Output {
+    let (number, leg) = output.job();
+    wire::Output { source: output.operation().0, number, leg, release: output.release().as_nanos() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::atomic::Ordering;
+
+    use hyoshi_model::{Instant, read};
+    use hyoshi_os::Interrupt;
+
+    use super::*;
+
+    const SYSTEM: &str = r#"
+        name = "split"
+        [host.a]
+        endpoints = ["tcp/127.0.0.1:1"]
+        [host.b]
+        endpoints = ["tcp/127.0.0.1:2"]
+        [processor.pa]
+        host = "a"
+        [processor.pb]
+        host = "b"
+        [operation.sense]
+        on = "pa"
+        every = "10ms"
+        wcet = "0.1ms"
+        [operation.steer]
+        on = "pb"
+        after = { all = ["sense"] }
+        wcet = "0.1ms"
+        critical = true
+        [operation.log]
+        on = "pb"
+        after = { all = ["sense"] }
+        wcet = "0.1ms"
+    "#;
+
+    struct Queue(VecDeque<(Departing, Vec<u8>)>);
+
+    impl Departures for Queue {
+        fn wait(&self, _: Span) {}
+
+        fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
+            let Some((departing, payload)) = self.0.pop_front() else { return false };
+            send(&departing, &payload);
+            true
+        }
+    }
+
+    fn signal(to: u32, number: u64) -> Departing {
+        Departing::Completion(Signal {
+            from: OperationId(0),
+            to: OperationId(to),
+            position: 0,
+            number,
+            origin: Instant::ZERO,
+            period: Span::ZERO,
+            due: Instant::ZERO,
+            ticket: None,
+        })
+    }
+
+    fn drain(departures: &mut impl Departures) -> Vec<(u32, u64, Vec<u8>)> {
+        let mut all = Vec::new();
+        while departures.next(|departing, payload| match departing {
+            Departing::Completion(signal) => all.push((signal.to.0, signal.number, payload.to_vec())),
+            Departing::Output(what, _) => panic!("{what:?}"),
+        }) {}
+        all
+    }
+
+    #[test]
+    fn critical_completions_pass_others_and_a_full_ring_is_counted() {
+        let system = Arc::new(read(SYSTEM, "split.toml", None).unwrap().system);
+        assert_eq!(classes(&system, HostId(0), HostId(1)), (true, true));
+        assert_eq!(classes(&system, HostId(1), HostId(0)), (false, false));
+        let interrupt = Interrupt::manual(Arc::new(Wake::new()));
+        let shared = Arc::new(NodeState::new(system, HostId(0), String::new(), interrupt, false, None));
+        let most = WAITING as u64 + 7;
+        let all = (0..most).flat_map(|number| [(signal(2, number), vec![2; 3]), (signal(1, number), vec![1; 5])]);
+        let (mut critical, mut others) = split(Queue(all.collect()), &shared, 0);
+        let sent = drain(&mut critical);
+        assert!(sent.iter().map(|(to, number, _)| (*to, *number)).eq((0..most).map(|number| (1, number))));
+        assert!(sent.iter().all(|(.., payload)| *payload == [1; 5]));
+        assert_eq!(shared.peers[0].unsent.load(Ordering::Relaxed), 7);
+        let sent = drain(&mut others);
+        assert!(sent.iter().map(|(to, number, _)| (*to, *number)).eq((0..WAITING as u64).map(|number| (2, number))));
+        assert!(sent.iter().all(|(.., payload)| *payload == [2; 3]));
+        // Used buffers return.
+        critical.all.0.push_back((signal(2, 0), vec![4]));
+        assert!(drain(&mut critical).is_empty() && drain(&mut others) == [(2, 0, vec![4])]);
+    }
+}
