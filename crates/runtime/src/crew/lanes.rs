@@ -130,11 +130,16 @@ impl<S: Scheduled> Crew<S> {
             }
         }
         let mut cell = returned.cell;
+        // Its body ran before a call that kept the lane: the output went to the method.
+        let has_run =
+            cell.is_none() && self.common.rests[job.id.operation.index()] && self.has_caller(job.id.operation);
         let payload = cell.as_mut().and_then(|cell| cell.payload_buffers.take());
         let ticket = self.payloads.insert(payload.clone());
         self.unbind(me, slot);
         self.handle(now, Input::Complete { slot, consumed, ticket });
-        self.flush_output(&job, payload, now, wakeups);
+        if !has_run {
+            self.flush_output(&job, payload, now, wakeups);
+        }
         self.payloads.hold(ticket, self.effects.passed_on);
         let kept = self.answered.iter().position(|one| *one == (job.id.operation, job.id.number));
         let answered = kept.and_then(|at| self.answered.remove(at)).is_some() || answered;
