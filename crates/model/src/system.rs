@@ -239,7 +239,8 @@ impl FlushDelay {
     }
 }
 
-/// When an output is sent to its replicas (Kokyu, section IV-A).
+/// When an output is sent to its replicas (Kokyu, section II: operations deliver
+/// their values to the replication service by their deadlines, sensors flush and then push).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlushPoint {
     /// At the deadline of its job. The output of a late job is not sent.

@@ -474,8 +474,9 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
                 let mut there = system.processor_ids().filter(|id| system.processor(*id).host == to);
                 // All processors of a host that runs elsewhere share a thread.
                 let wake = there.next().map(|id| parts.common.release_of(id).clone()).unwrap_or_default();
-                let (common, rings) = (parts.common.clone(), vec![ring]);
-                departures.push(OutgoingCompletions { to, common, rings, wake, waiting: Vec::new() });
+                let mut added = OutgoingCompletions::new(parts.common.clone(), to, wake);
+                added.rings.push(ring);
+                departures.push(added);
             }
         }
     }
@@ -491,11 +492,7 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
     }
     let common = &parts.common;
     let arrivals = rings.into_iter().map(|(from, rings)| IncomingCompletions::new(common.clone(), from, rings));
-    let arrivals = arrivals.collect();
-    for departures in &mut departures {
-        departures.make_room();
-    }
-    (departures, arrivals)
+    (departures, arrivals.collect())
 }
 
 /// Whether the kernel grants real-time priorities to this process.

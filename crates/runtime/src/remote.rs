@@ -31,8 +31,10 @@ pub struct OutgoingCompletions {
     pub(crate) common: Arc<CommonState>,
     pub(crate) rings: Vec<Receiver>,
     pub(crate) wake: Arc<Wake>,
+    /// The operations of this process with replicas there.
+    replicated: Vec<OperationId>,
     /// Outputs that wait for their deadline.
-    pub(crate) waiting: Vec<Flush>,
+    waiting: Vec<Flush>,
 }
 
 /// What leaves for another host.
@@ -94,12 +96,12 @@ impl OutgoingCompletion {
 }
 
 impl OutgoingCompletions {
-    /// Makes room for all outputs that can wait at once.
-    pub(crate) fn make_room(&mut self) {
-        let system = &self.common.system;
-        let own = system.operation_ids().filter(|id| self.common.runs(system.operation(*id).on));
-        let replicated = own.filter(|id| system.replica_on(*id, self.to).is_some());
-        self.waiting.reserve(replicated.map(|id| in_transit(system, id, self.to)).sum());
+    pub(crate) fn new(common: Arc<CommonState>, to: HostId, wake: Arc<Wake>) -> Self {
+        let system = &common.system;
+        let own = system.operation_ids().filter(|id| common.runs(system.operation(*id).on));
+        let replicated: Vec<OperationId> = own.filter(|id| system.replica_on(*id, to).is_some()).collect();
+        let most = replicated.iter().map(|id| in_transit(system, *id, to)).sum();
+        OutgoingCompletions { to, rings: Vec::new(), wake, replicated, waiting: Vec::with_capacity(most), common }
     }
 
     /// The target host.
@@ -148,9 +150,8 @@ impl OutgoingCompletions {
 
     /// Outputs for replicas there that were not flushed, because their jobs were late.
     pub fn late_outputs(&self) -> u64 {
-        let system = &self.common.system;
-        let replicated = system.operation_ids().filter(|id| system.replica_on(*id, self.to).is_some());
-        replicated.map(|id| self.common.late_outputs[id.index()].load(Ordering::Relaxed)).sum()
+        let late = |id: &OperationId| self.common.late_outputs[id.index()].load(Ordering::Relaxed);
+        self.replicated.iter().map(late).sum()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Notes of reports.
 
 use clap::Args;
-use hyoshi_model::Diagnostic;
+use hyoshi_model::{Diagnostic, FlushPoint, System};
 use hyoshi_report::{Detail, NoteLevel, ReportNote};
 use hyoshi_trace::recording::{Fact, FactLevel};
+use hyoshi_trace::{JobOutcome, Stats};
 
 /// How many notes are printed.
 #[derive(Clone, Copy, Debug, Args)]
@@ -45,6 +46,21 @@ pub(super) fn recorded(fact: &Fact) -> ReportNote {
         FactLevel::Refused => NoteLevel::Refused,
     };
     note(level, &fact.what, &fact.detail)
+}
+
+/// The outputs that were not flushed to their replicas, because their jobs were late.
+pub(super) fn late_outputs(system: &System, stats: &Stats) -> Option<ReportNote> {
+    let mut late = Vec::new();
+    for (id, operation) in system.operation_ids().zip(&system.operations) {
+        let at_deadline = operation.replication.as_ref().is_some_and(|one| one.flush == FlushPoint::Deadline);
+        let counts = stats.counts(None, |row| row.operation() == id);
+        let count = counts.of(JobOutcome::Missed) - counts.unfinished;
+        if at_deadline && count > 0 {
+            late.push(format!("{} {count}", operation.name));
+        }
+    }
+    let text = || format!("outputs of late jobs were not flushed: {}", late.join(", "));
+    (!late.is_empty()).then(|| note(NoteLevel::Degraded, "replicas", text()))
 }
 
 /// A warning of the file's reader as a note.

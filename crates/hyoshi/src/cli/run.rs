@@ -32,7 +32,7 @@ use super::costs::CostsFrom;
 #[cfg(feature = "broker")]
 use super::lanes::LanePromises;
 use super::load::{Changes, LoadedSystem, load};
-use super::notes::{Verbose, note, recorded_level, warning};
+use super::notes::{Verbose, late_outputs, note, recorded_level, warning};
 use super::output::{
     FLUSH, RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish, try_out, unix_now,
 };
@@ -234,6 +234,8 @@ pub(super) fn run(
     let proved = Analysing::begin(&ready.system, &ready.plan).end();
     let end = Instant::ZERO + finished.elapsed;
     watching.observer.close(end);
+    let figures = watching.observer.figures(end);
+    let late_outputs = late_outputs(&ready.system, figures.stats);
     let mut account = ReportInput {
         verb: "run",
         command: command_line(),
@@ -242,7 +244,7 @@ pub(super) fn run(
         system: &ready.system,
         host,
         plan: &ready.plan,
-        figures: watching.observer.figures(end),
+        figures,
         analysis: proved.analysis(),
         queueing: queueing(&finished, &ready.system),
         duration: finished.elapsed,
@@ -259,6 +261,7 @@ pub(super) fn run(
             .chain(objects)
             .chain(control)
             .chain(programs.notes)
+            .chain(late_outputs)
             .collect(),
         programs: programs.summaries,
     };

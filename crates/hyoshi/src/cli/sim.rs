@@ -21,7 +21,7 @@ use super::costs::CostsFrom;
 use super::from::{Incident, Links};
 use super::jobs::Jobs;
 use super::load::{Changes, load};
-use super::notes::{Verbose, note, warning};
+use super::notes::{Verbose, late_outputs, note, warning};
 use super::output::{RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish_with};
 use super::progress::ProgressLine;
 use super::proved::Analysing;
@@ -206,6 +206,8 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
     let proved = analysing.end();
     sink.observer.close(end);
+    let figures = sink.observer.figures(end);
+    notes.extend(late_outputs(system, figures.stats));
     let account = ReportInput {
         verb: "sim",
         command: command_line(),
@@ -214,7 +216,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         system,
         host: None,
         plan: &ready.plan,
-        figures: sink.observer.figures(end),
+        figures,
         analysis: proved.analysis(),
         queueing: Vec::new(),
         duration: end.since(Instant::ZERO),

@@ -14,7 +14,7 @@ use hyoshi_sched::Strategies;
 use super::compare::compare;
 use super::export::perfetto;
 use super::merge::merge;
-use super::notes::{Verbose, note, recorded as recorded_note};
+use super::notes::{Verbose, late_outputs, note, recorded as recorded_note};
 use super::output::{ReportTo, cause_analysis, command_line, publish};
 use super::proved::Analysing;
 use super::recorded::{ReadingEnd, Recorded};
@@ -127,6 +127,8 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
     }
     observer.close(left.last);
     let proved = analysing.end();
+    let figures = observer.figures(Instant::ZERO + duration);
+    notes.extend(late_outputs(&recorded.system, figures.stats));
     let account = ReportInput {
         verb: &header.verb,
         command: command_line(),
@@ -135,7 +137,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
         system: &recorded.system,
         host: recorded.only_host(),
         plan: &recorded.plan,
-        figures: observer.figures(Instant::ZERO + duration),
+        figures,
         analysis: proved.analysis(),
         queueing: Vec::new(),
         duration,

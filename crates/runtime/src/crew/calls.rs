@@ -100,7 +100,7 @@ impl<S: Scheduled> Crew<S> {
         let ends = job.stopped || job.cancelled;
         self.members[usize::from(me)].call = if ends { InCall::Dropped } else { InCall::Away };
         // Without a payload there is no ticket to release.
-        let _ = self.complete(now, slot, consumed, None, wakeups);
+        let _ = self.complete(now, slot, consumed, (None, false), wakeups);
         // The request carries it.
         self.effects.sends.retain(|(_, signal)| signal.to != parts.method);
         self.apply(me);

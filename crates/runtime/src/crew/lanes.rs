@@ -130,9 +130,12 @@ impl<S: Scheduled> Crew<S> {
             }
         }
         let mut cell = returned.cell;
+        // Its body ran before a call that kept the lane: the output went to the method.
+        let has_run =
+            cell.is_none() && self.common.rests[job.id.operation.index()] && self.has_caller(job.id.operation);
         let payload = cell.as_mut().and_then(|cell| cell.payload_buffers.take());
         self.unbind(me, slot);
-        let ticket = self.complete(now, slot, consumed, payload, wakeups);
+        let ticket = self.complete(now, slot, consumed, (payload, !has_run), wakeups);
         let kept = self.answered.iter().position(|one| *one == (job.id.operation, job.id.number));
         let answered = kept.and_then(|at| self.answered.remove(at)).is_some() || answered;
         self.omit_carried(me, job.id.operation, answered);

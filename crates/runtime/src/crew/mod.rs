@@ -42,7 +42,7 @@ use crate::context::CurrentJob;
 use crate::ended::EndedBy;
 use crate::events::SupplierFeed;
 use crate::link::{Data, LinkEnd};
-use crate::payload::{Payload, Payloads};
+use crate::payload::Payloads;
 use crate::policy_control::PolicyControl;
 use crate::replica::{Flush, Output};
 use crate::wakeups::PendingWakeups;
@@ -480,14 +480,14 @@ impl<S: Scheduled> Crew<S> {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
-    /// Completes a job. Without a body, the payload of a publication from outside becomes the job's own. The caller
-    /// releases the returned ticket after `settle`.
+    /// Completes a job. Without a body, the payload of a publication from outside becomes the job's own. If the job
+    /// `flushes`, its payload is sent to replicas. The caller releases the returned ticket after `settle`.
     fn complete(
         &mut self,
         now: Instant,
         slot: Slot,
         consumed: Span,
-        payload: Option<Arc<Payload>>,
+        (payload, flushes): (Data, bool),
         wakeups: &mut PendingWakeups,
     ) -> Option<Ticket> {
         let job = *self.dispatcher.job(slot);
@@ -506,7 +506,9 @@ impl<S: Scheduled> Crew<S> {
         let ticket = self.payloads.insert(payload.clone());
         self.handle(now, Input::Complete { slot, consumed, ticket });
         self.payloads.hold(ticket, self.effects.passed_on);
-        self.flush_output(&job, payload, now, wakeups);
+        if flushes {
+            self.flush_output(&job, payload, now, wakeups);
+        }
         ticket
     }
 

@@ -101,7 +101,7 @@ impl<S: Scheduled> Crew<S> {
         if self.closed || self.dispatcher.live_job(below.slot).is_none() {
             return;
         }
-        let ticket = self.complete(now, below.slot, below.consumed, None, wakeups);
+        let ticket = self.complete(now, below.slot, below.consumed, (None, true), wakeups);
         self.settle(now, wakeups);
         if let Some(ticket) = ticket {
             // The payload of a publication, not a request.

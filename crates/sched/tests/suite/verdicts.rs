@@ -1,6 +1,8 @@
 //! Verdicts of `analyse` on systems small enough to check by hand.
 
-use hyoshi_model::{Costs, Epoch, Guard, Instant, OnBusy, Preemption, Setting, Span, System};
+use hyoshi_model::{
+    Costs, Epoch, FlushPoint, Guard, HostId, Instant, OnBusy, Preemption, Replication, Setting, Span, System,
+};
 use hyoshi_sched::analysis::{
     AnalysisMethod, Assumption, FailureReason, Load, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
 };
@@ -246,6 +248,25 @@ fn what_is_sampled_ages_by_a_period_of_the_writer_and_reacts_by_one_of_each() {
     assert_eq!(bounds, [(34, true), (34, false), (64, false)]);
     let stages: Vec<_> = chains[0].stages.iter().map(|stage| (stage.operation.as_str(), stage.by_ns)).collect();
     assert_eq!(stages, [("a", 5), ("b", 29), ("c", 34)]);
+}
+
+#[test]
+fn what_is_flushed_to_a_replica_ages_until_its_deadline_and_has_no_bound_if_it_may_be_late() {
+    let age = |deadline: u64, flush: FlushPoint| {
+        let mut build = sampled();
+        build.ops[0].deadline = deadline;
+        let system = build.system().with(|system| {
+            system.operations[0].replication = Some(Replication { to: vec![HostId(1)], flush });
+            system.hosts[1].clock_error = Some(Span::from_nanos(3));
+        });
+        analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap()).scenes[0].chains[1].clone()
+    };
+    // 5 at completion or 20 at the deadline; a period less 1, the clocks, and the reader.
+    assert_eq!(age(20, FlushPoint::Completion).bound_ns, Some(5 + 19 + 3 + 10));
+    assert_eq!(age(20, FlushPoint::Deadline).bound_ns, Some(20 + 19 + 3 + 10));
+    let late = Missing::LateOutput { name: "a".into() };
+    assert_eq!(age(4, FlushPoint::Deadline).verdict, Verdict::Unknown { missing: late });
+    assert_eq!(age(4, FlushPoint::Completion).bound_ns, Some(5 + 19 + 3 + 10), "late outputs are flushed, too");
 }
 
 #[test]

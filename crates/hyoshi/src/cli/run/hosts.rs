@@ -331,6 +331,6 @@ fn summary(peer: &PeerStanding) -> ReportNote {
     }
     // A host that ends with its run, a moment before this one, was not lost.
     let there = state == "joined" || (state == "lost" && peer.because == ENDED);
-    let lost = unsent + unconfirmed + rejected > 0 || !there;
+    let lost = unsent + unconfirmed + rejected + peer.outputs.unsent > 0 || !there;
     note(if lost { NoteLevel::Degraded } else { NoteLevel::Info }, "hosts", text)
 }
