@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyoshi_model::{ExecutionTime, Span};
 
+use super::links::links;
 use super::overhead::{paper_costs, thresholds};
 use super::program::{FlightProgram, PAPER_REGION, STRATEGIES, Trial, is_added, is_route, mean_of};
 use super::queueing::{RowQueueing, Stopwatch};
@@ -87,6 +88,9 @@ pub fn run(setup: Setup, control: ExperimentControl<'_>) -> Result<KokyuFigures,
     (control.step)("switching between RMS and RMS+MLF");
     let switched = simulate(&program, &switching::trials(), control)?;
 
+    (control.step)("links with delay and jitter");
+    let links = links(setup.region, setup.seed, control)?;
+
     (control.step)("the cost at which the first critical deadline falls");
     let thresholds = thresholds(setup.region, setup.seed, &trials, control)?;
 
@@ -117,6 +121,7 @@ pub fn run(setup: Setup, control: ExperimentControl<'_>) -> Result<KokyuFigures,
         thresholds,
         slack,
         switched,
+        links,
         queueing,
         kernel: None,
         no_kernel: None,

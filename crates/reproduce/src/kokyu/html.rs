@@ -6,12 +6,13 @@ use hyoshi_report::html::{document, legend};
 use maud::{Markup, PreEscaped, html};
 
 use super::best::best;
+use super::links::LinkRow;
 use super::overhead::Threshold;
 use super::program::{LAST_FEASIBLE, REGIONS};
 use super::queueing::{QueueingCost, RowQueueing};
 use super::tally::{Deadlines, RegionCounts};
 use super::trial::TrialRow;
-use super::{Class, KokyuFigures, Reproduced};
+use super::{Class, KokyuFigures, Reproduced, links};
 use crate::claim::html::{tiles, verdicts};
 
 impl Reproduced {
@@ -39,6 +40,7 @@ impl Reproduced {
             (execution(&self.figures))
             (thresholds(&self.figures.thresholds))
             (effective(&self.figures))
+            (linked(&self.figures.links))
             section { h2 { "Command" } pre { code { (command) } } }
         };
         document("Kokyu reproduced", &body).into_string()
@@ -283,6 +285,57 @@ fn effective(figures: &KokyuFigures) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Each chart has a line for each strategy, over the delay of the link.
+fn linked(rows: &[LinkRow]) -> Markup {
+    let labels = AxisLabels {
+        title: "delay of the link".into(),
+        names: links::DELAYS.iter().map(|millis| format!("{millis}ms")).collect(),
+    };
+    let chart = |title: &str, group: (u64, bool), jitter: u64, of: fn(&LinkRow) -> u64, value: fn(f64) -> String| {
+        let here = |row: &&LinkRow| row.group() == group && row.jitter_ns == jitter * 1_000_000;
+        let line = |strategy: &&str| {
+            let these = rows.iter().filter(here).filter(|row| row.strategy == *strategy);
+            let values = these.map(|row| Some(of(row) as f64)).collect();
+            Series { colour: link_colour(strategy), dashed: *strategy == "MLF", values }
+        };
+        let series: Vec<Series> = links::STRATEGIES.iter().map(line).collect();
+        let title = format!("{title}: {}, jitter {jitter} ms", links::words(group));
+        figure(&title, lines("over the delay of the link", &labels, &series, 0.0, value))
+    };
+    let time: fn(f64) -> String = |value| nanos(value.max(0.0).round() as u64);
+    let entries = links::STRATEGIES.map(|name| (link_colour(name).variable(), name));
+    html! {
+        section {
+            h2 { "Links with delay and jitter" }
+            p { "Future work of the paper: the flight program, with a pod of sensors on another host. Three chains \
+                 cross the link, one of them there and back with a deadline of 100 ms. A delay is drawn between the \
+                 link's delay and that plus its jitter." }
+            ul { @for sentence in links::sentences(rows) { li { (sentence) } } }
+            (legend(&entries))
+            p { "MLF is dashed: it is often the same as EDF." }
+            div class="pair" {
+                @for group in links::groups(rows) {
+                    @for jitter in [links::JITTERS[0], links::JITTERS[4]] {
+                        (chart("Critical deadlines missed", group, jitter, |row| row.critical.missed, whole))
+                        (chart("99 % there and back within", group, jitter, |row| row.p99_ns(links::ROUND_TRIP), time))
+                    }
+                    @for jitter in [links::JITTERS[0], links::JITTERS[4]] {
+                        (chart("Non-critical deadlines missed", group, jitter, |row| row.non_critical.missed, whole))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn link_colour(strategy: &str) -> Colour {
+    match strategy {
+        "EDF" => Colour::Cancelled,
+        "MLF" => Colour::Other,
+        other => colour(other),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod claims;
 mod experiment;
 mod html;
 pub mod kernel;
+pub mod links;
 pub mod overhead;
 pub mod program;
 pub mod queueing;
@@ -25,6 +26,7 @@ use crate::claim::Judgement;
 
 pub use experiment::{Setup, kernel_trials, run, trials};
 use kernel::KernelTrials;
+use links::LinkRow;
 use overhead::Threshold;
 use queueing::RowQueueing;
 use slack::Slack;
@@ -58,6 +60,8 @@ pub struct KokyuFigures {
     pub slack: Slack,
     /// Switching between RMS and RMS+MLF, without and with cancellation, at no cost.
     pub switched: Vec<TrialRow>,
+    /// Every delay and jitter of a link under RMS, EDF, MLF and MUF.
+    pub links: Vec<LinkRow>,
     /// The cost of queueing a request in the dispatcher's own code, measured in a simulation.
     pub queueing: Vec<RowQueueing>,
     /// The trials on the kernel, if there were any.

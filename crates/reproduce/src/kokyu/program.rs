@@ -7,7 +7,7 @@ use hyoshi_model::{
 };
 
 /// The part that is the same in all regions.
-const FIXED: &str = include_str!("program.toml");
+pub(super) const FIXED: &str = include_str!("program.toml");
 
 /// The length of each region in the paper (section III-B: "every 150 s in each trial").
 pub const PAPER_REGION: Span = Span::from_secs(150);
@@ -215,7 +215,7 @@ impl FlightProgram {
 }
 
 /// The most waiting jobs of one operation: RMS delays about 4,500 jobs of the 10 Hz operations.
-const MOST_WAITING: u64 = 8_192;
+pub(super) const MOST_WAITING: u64 = 8_192;
 
 /// True for the added critical operations.
 pub fn is_added(operation: &str) -> bool {

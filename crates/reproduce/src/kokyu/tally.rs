@@ -21,7 +21,8 @@ impl Deadlines {
         self.made + self.missed + self.cancelled
     }
 
-    fn of(counts: &hyoshi_trace::Counts) -> Deadlines {
+    /// Of some jobs.
+    pub fn of(counts: &hyoshi_trace::Counts) -> Deadlines {
         let (made, cancelled) = (counts.made(), counts.cancelled());
         Deadlines { made, missed: counts.not_made() - cancelled, cancelled }
     }

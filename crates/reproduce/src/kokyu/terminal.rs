@@ -4,10 +4,11 @@ use hyoshi_report::TerminalStyle;
 use hyoshi_report::figures::{count, nanos, percent, printable};
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 
+use super::links::LinkRow;
 use super::program::{LAST_FEASIBLE, REGIONS};
 use super::tally::RegionCounts;
 use super::trial::TrialRow;
-use super::{Class, Reproduced};
+use super::{Class, Reproduced, links};
 use crate::claim::terminal::wrapped;
 
 /// The paper counts requests in samples; 7 s reproduce its numbers.
@@ -62,7 +63,38 @@ impl Reproduced {
             );
         }
         section("Load of the regions", self.loads(style));
+        section(
+            "Links: critical/non-critical deadlines missed",
+            self.links(style, |row| {
+                CellValue::Figure(row.missed(), if row.critical.missed > 0 { Tone::Bad } else { Tone::Plain })
+            }),
+        );
+        section(
+            "Links: 99 % of the critical chain there and back within (100ms allowed)",
+            self.links(style, |row| CellValue::time(row.p99_ns(links::ROUND_TRIP))),
+        );
+        for sentence in links::sentences(&figures.links) {
+            text.push_str(&wrapped(style, "  ", &sentence));
+        }
         text
+    }
+
+    /// A row for each load, guard, and least or greatest delay and jitter; a column for each strategy.
+    fn links(&self, style: TerminalStyle, of: impl Fn(&LinkRow) -> CellValue) -> String {
+        let named = ["load", "guard", "delay", "jitter"].into_iter().chain(links::STRATEGIES);
+        let columns: Vec<Column> = named.map(column).collect();
+        let is_shown = |row: &LinkRow| [row.delay_ns, row.jitter_ns].iter().all(|ns| ns % 20_000_000 == 0);
+        let rows = links::points(&self.figures.links).filter_map(|point| {
+            let first = point.first().filter(|first| is_shown(first))?;
+            let place = [
+                CellValue::figure(percent(first.load_ppm)),
+                CellValue::words(if first.guarded { "on" } else { "off" }),
+                CellValue::time(first.delay_ns),
+                CellValue::time(first.jitter_ns),
+            ];
+            Some(place.into_iter().chain(point.iter().map(&of)).collect())
+        });
+        grid(style, &columns, &rows.collect::<Vec<Vec<CellValue>>>(), usize::MAX)
     }
 
     fn loads(&self, style: TerminalStyle) -> String {

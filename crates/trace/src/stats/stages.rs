@@ -308,7 +308,7 @@ impl ChainTimes {
 }
 
 /// The resolution of the parts.
-const FINEST: Span = Span::from_nanos(100);
+const FINEST: Span = Span::from_nanos(1);
 
 impl Segment {
     fn place(&self, number: u64) -> usize {
