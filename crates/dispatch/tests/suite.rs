@@ -105,7 +105,7 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
             }
         };
         if triggered && has_deadline && range % 3 == 0 {
-            text += &format!("timeout = \"{period}ms\"\n");
+            text += &format!("timeout = \"{period}ms\"\nlifespan = \"{deadline}ms\"\n");
         }
         text += &format!("critical = {critical}\nimportance = {importance}\non_overrun = \"{on_overrun}\"\n");
         text += &format!("on_busy = \"{on_busy}\"\nqueue = {{ limit = {limit}, when_full = \"{when_full}\" }}\n");

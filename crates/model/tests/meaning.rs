@@ -106,6 +106,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
         timeout: None,
+        lifespan: None,
         payload: 0,
     };
     assert_eq!(system.operations, [operation]);

@@ -520,6 +520,12 @@ const OPERATION: &[Key] = &[
         Described("it waits"),
         "Of an operation `after` others: it is released when nothing has released it for this long.",
     ),
+    key(
+        "lifespan",
+        Kind::Time,
+        Described("no limit"),
+        "Of an operation `after` others: a job with an older origin when it would start is dropped.",
+    ),
     key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(
         "count",

@@ -68,6 +68,7 @@ impl<'a> DeclaredOperation<'a> {
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
             guard,
             timeout: table.given(log, "timeout", InputValue::positive_time).map(|timeout| timeout.value),
+            lifespan: table.given(log, "lifespan", InputValue::positive_time).map(|lifespan| lifespan.value),
             payload,
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
         };
@@ -105,6 +106,7 @@ impl<'a> DeclaredOperation<'a> {
             refuse("repeat", "is not for operations that call", chain);
             let caller = "set it on an operation that triggers this one";
             refuse("timeout", "is not for operations that call", caller);
+            refuse("lifespan", "is not for operations that call", caller);
         }
         if let (true, OnBusy::Skip) = (calls, self.on_busy) {
             let queue = "remove it: `queue` limits the waiting jobs";
@@ -130,7 +132,9 @@ impl<'a> DeclaredOperation<'a> {
             refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
         }
         if !triggered && !calls {
-            refuse("timeout", "is for operations after others", "remove it, or add `after`");
+            for key in ["timeout", "lifespan"] {
+                refuse(key, "is for operations after others", "remove it, or add `after`");
+            }
         }
         if table.get("burst").is_some() {
             if triggered || called || calls {
