@@ -409,6 +409,7 @@ fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
         system = system.with(|contents| {
             let roots = vec![OperationId(3)];
             (contents.operations[3].trigger, contents.operations[3].roots) = (Trigger::Any(vec![]), roots);
+            (contents.operations[3].timeout, contents.operations[3].lifespan) = (None, None);
         });
     }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();

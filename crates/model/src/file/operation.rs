@@ -133,7 +133,7 @@ impl<'a> DeclaredOperation<'a> {
         }
         if !triggered && !calls {
             for key in ["timeout", "lifespan"] {
-                refuse(key, "is for operations after others", "remove it, or add `after`");
+                refuse(key, "is for triggered operations", "remove it, or add `after`");
             }
         }
         if table.get("burst").is_some() {
