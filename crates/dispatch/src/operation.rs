@@ -55,6 +55,7 @@ pub(crate) struct OperationState {
     pub guard: ReleaseGuard,
     pub intake: Intake,
     /// The longest time without a trigger, and when it is over.
+    pub lifespan: Option<Span>,
     pub timeout: Option<Span>,
     pub times_out: Instant,
     /// Its triggers are dropped.
@@ -166,6 +167,7 @@ impl OperationState {
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
+            lifespan: operation.lifespan,
             timeout: operation.timeout,
             times_out: operation.timeout.map_or(Instant::NEVER, |timeout| Instant::ZERO + timeout),
             suspended: false,

@@ -281,6 +281,10 @@ impl Naive {
                     JobOutcome::Missed => assert!(now > end.deadline),
                     JobOutcome::DroppedFull => self.check_dropped(end.job),
                     JobOutcome::DroppedBusy => assert!(self.of(end.job.operation).next().is_some(), "{end:?}"),
+                    JobOutcome::Expired => {
+                        let lifespan = self.system.operation(end.job.operation).lifespan.expect("only with a lifespan");
+                        assert!(end.start == Instant::NEVER && now.since(end.origin) > lifespan, "{end:?}");
+                    }
                     JobOutcome::Stopped => {}
                 }
                 if self.jobs.remove(&end.job).is_none() {

@@ -105,7 +105,7 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
             }
         };
         if triggered && has_deadline && range % 3 == 0 {
-            text += &format!("timeout = \"{period}ms\"\n");
+            text += &format!("timeout = \"{period}ms\"\nlifespan = \"{deadline}ms\"\n");
         }
         text += &format!("critical = {critical}\nimportance = {importance}\non_overrun = \"{on_overrun}\"\n");
         text += &format!("on_busy = \"{on_busy}\"\nqueue = {{ limit = {limit}, when_full = \"{when_full}\" }}\n");
@@ -409,6 +409,7 @@ fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
         system = system.with(|contents| {
             let roots = vec![OperationId(3)];
             (contents.operations[3].trigger, contents.operations[3].roots) = (Trigger::Any(vec![]), roots);
+            (contents.operations[3].timeout, contents.operations[3].lifespan) = (None, None);
         });
     }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();

@@ -33,6 +33,7 @@ impl System {
     /// - an event's suppliers and consumers are in order, each at most once;
     /// - there are at most 65,535 epochs, and as many triggers of an operation;
     /// - groups of a correlation are numbered in order, from 0;
+    /// - only triggered operations have a timeout or a lifespan;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
         check(&contents);
@@ -86,7 +87,7 @@ fn check(contents: &Contents) {
         assert!(host(one.host), "processor `{}` must be on a host of the system", one.name);
     }
     for one in &contents.operations {
-        let Operation { name, on, trigger, reads, roots, uses, replication, .. } = one;
+        let Operation { name, on, trigger, reads, roots, uses, timeout, lifespan, replication, .. } = one;
         assert!(on.index() < contents.processors.len(), "operation `{name}` must be on a processor of the system");
         let known = [trigger.predecessors(), reads, roots].into_iter().all(operations);
         assert!(known, "operation `{name}` must follow and read operations of the system");
@@ -96,6 +97,9 @@ fn check(contents: &Contents) {
             let in_order = in_order && groups.len() == predecessors.len();
             assert!(in_order, "operation `{name}` must number its groups in order");
         }
+        let triggered = !trigger.predecessors().is_empty();
+        let fits = triggered || timeout.or(*lifespan).is_none();
+        assert!(fits, "operation `{name}` must have a trigger for its timeout or lifespan");
         let few = trigger.predecessors().len() <= PREDECESSORS;
         assert!(few, "operation `{name}` must have at most {PREDECESSORS} triggers");
         let elsewhere = |to: &HostId| host(*to) && *to != contents.processor(*on).host;

@@ -207,6 +207,8 @@ pub struct Operation {
     pub guard: Guard,
     /// Of a triggered operation: it is released when no trigger has released it for this long.
     pub timeout: Option<Span>,
+    /// Of a triggered operation: a job with an older origin at its first dispatch is dropped.
+    pub lifespan: Option<Span>,
     /// Bytes that a job may pass to the jobs it triggers; 0 for none.
     pub payload: u32,
     /// Copies of its output on other hosts.

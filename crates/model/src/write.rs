@@ -659,8 +659,8 @@ impl Template<'_> {
             };
             line(text, "guard", quoted(guard));
         }
-        if let Some(timeout) = operation.timeout {
-            line(text, "timeout", time(timeout));
+        for (key, span) in [("timeout", operation.timeout), ("lifespan", operation.lifespan)] {
+            span.into_iter().for_each(|span| line(text, key, time(span)));
         }
         if operation.payload > 0 {
             line(text, "payload", format!("\"{}B\"", operation.payload));

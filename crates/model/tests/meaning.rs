@@ -160,6 +160,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
         timeout: None,
+        lifespan: None,
         payload: 0,
         replication: None,
     };

@@ -136,7 +136,7 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
         }
     }
     if triggered && draw[8].is_multiple_of(3) {
-        lines.push(format!("timeout = '{}us'", 1 + draw[9] % 90_000));
+        lines.push(format!("timeout = '{}us'\nlifespan = '{}us'", 1 + draw[9] % 90_000, 1 + draw[8] % 7_000));
     }
     if many && !burst {
         lines.push(format!("count = {}", 1 + draw[3] % 4));

@@ -247,6 +247,8 @@ pub struct CountsSummary {
     pub dropped_busy: u64,
     /// Not admitted, or pushed out: the queue was full.
     pub dropped_full: u64,
+    /// Dropped at the first dispatch: the origin was older than the lifespan.
+    pub expired: u64,
     /// Of those, used more CPU time than declared.
     pub overran: u64,
     /// Of those, moved below the lanes.
@@ -260,9 +262,9 @@ pub struct CountsSummary {
 }
 
 impl CountsSummary {
-    /// Not admitted or pushed out.
+    /// Not admitted, pushed out, or expired.
     pub fn dropped(&self) -> u64 {
-        self.dropped_busy + self.dropped_full
+        self.dropped_busy + self.dropped_full + self.expired
     }
 }
 
@@ -276,6 +278,7 @@ impl From<&Counts> for CountsSummary {
             stopped: counts.stopped(),
             dropped_busy: counts.of(JobOutcome::DroppedBusy),
             dropped_full: counts.of(JobOutcome::DroppedFull),
+            expired: counts.of(JobOutcome::Expired),
             overran: counts.overran,
             demoted: counts.demoted,
             unfinished: counts.unfinished,

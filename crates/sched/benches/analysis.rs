@@ -53,6 +53,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
         timeout: None,
+        lifespan: None,
         payload: 0,
         replication: None,
     };

@@ -242,3 +242,17 @@ fn a_suspended_operation_drops_its_triggers_and_counts_them() {
     let next = releases.iter().find(|release| **release >= 200).unwrap();
     assert!((203..=220).contains(next), "{releases:?}");
 }
+
+#[test]
+fn a_job_with_an_older_origin_than_its_lifespan_does_not_start() {
+    // `gps` finishes 0.1 ms after its release, the origin, and nothing else runs at these times.
+    for (lifespan, expired, proved) in [("0.099ms", 25, false), ("0.1ms", 0, false), ("50ms", 0, true)] {
+        let system = system(&format!("{SENSORS}after = {{ event = 'gps' }}\nlifespan = '{lifespan}'"));
+        let ends = ends(&play(&system, at(1_000), &[]));
+        let count = ends.iter().filter(|end| end.outcome == hyoshi_trace::JobOutcome::Expired).count();
+        assert_eq!((ends.len(), count), (25, expired), "{lifespan}");
+        let (verdict, bound) = verdict(&system);
+        assert!(verdict.is_proved() == proved && bound.is_some(), "{lifespan}: {verdict:?}");
+        assert!(proved || format!("{verdict:?}").contains("Expires"), "{verdict:?}");
+    }
+}

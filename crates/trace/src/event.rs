@@ -382,17 +382,20 @@ pub enum JobOutcome {
     DroppedBusy,
     /// Rejected or removed, because the operation's queue was full.
     DroppedFull,
+    /// Dropped at its first dispatch, because its origin was older than the operation's lifespan.
+    Expired,
 }
 
 impl JobOutcome {
     /// All outcomes, in the order of reports.
-    pub const ALL: [JobOutcome; 6] = [
+    pub const ALL: [JobOutcome; 7] = [
         JobOutcome::Made,
         JobOutcome::Missed,
         JobOutcome::Cancelled,
         JobOutcome::Stopped,
         JobOutcome::DroppedBusy,
         JobOutcome::DroppedFull,
+        JobOutcome::Expired,
     ];
 
     /// True if the body ran to its end.

@@ -396,6 +396,11 @@ impl<P: Probe> Dispatcher<P> {
                     self.end(now, slot, (Transition::Drop, JobOutcome::Cancelled), Span::ZERO, effects);
                     continue;
                 }
+                let operation = &self.operations[job.local as usize];
+                if operation.lifespan.is_some_and(|lifespan| now.since(job.origin) > lifespan) {
+                    self.end(now, slot, (Transition::Drop, JobOutcome::Expired), Span::ZERO, effects);
+                    continue;
+                }
                 job.start = now;
                 let operation = &mut self.operations[job.local as usize];
                 operation.waiting -= 1;

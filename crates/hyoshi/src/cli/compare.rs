@@ -160,5 +160,6 @@ fn word(outcome: JobOutcome) -> &'static str {
         JobOutcome::Stopped => "stopped",
         JobOutcome::DroppedBusy => "dropped, busy",
         JobOutcome::DroppedFull => "dropped, full",
+        JobOutcome::Expired => "dropped, expired",
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct DeclaredOperation<'a> {
     pub guard: Option<AtPlace<Guard>>,
     /// The longest time without a release by its triggers.
     pub timeout: Option<Span>,
+    /// The greatest age of its origin when a job starts.
+    pub lifespan: Option<Span>,
     pub payload: u32,
     pub replicate: Option<DeclaredReplicas<'a>>,
     pub written: Written,

@@ -573,7 +573,13 @@ const OPERATION: &[Key] = &[
         "timeout",
         Kind::Time,
         Described("it waits"),
-        "Of an operation `after` others: it is released when nothing has released it for this long.",
+        "Of a triggered operation: it is released when nothing has released it for this long.",
+    ),
+    key(
+        "lifespan",
+        Kind::Time,
+        Described("no limit"),
+        "Of a triggered operation: a job with an older origin when it would start is dropped.",
     ),
     key("payload", Kind::Size, Value("\"0B\""), "Bytes that a job may pass to the jobs it triggers; at most 64KiB."),
     key(

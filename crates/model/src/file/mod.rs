@@ -284,6 +284,7 @@ fn assemble(
             on_busy: declared.on_busy,
             guard,
             timeout: declared.timeout,
+            lifespan: declared.lifespan,
             payload: declared.payload,
             replication: declared
                 .replicate

@@ -69,6 +69,7 @@ impl<'a> DeclaredOperation<'a> {
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
             guard,
             timeout: table.given(log, "timeout", InputValue::positive_time).map(|timeout| timeout.value),
+            lifespan: table.given(log, "lifespan", InputValue::positive_time).map(|lifespan| lifespan.value),
             payload,
             replicate: replicas::read(log, table),
             written: read_written(log, table, files, burst.map(|(_, within)| within)),
@@ -107,6 +108,7 @@ impl<'a> DeclaredOperation<'a> {
             refuse("repeat", "is not for operations that call", chain);
             let caller = "set it on an operation that triggers this one";
             refuse("timeout", "is not for operations that call", caller);
+            refuse("lifespan", "is not for operations that call", caller);
         }
         if let (true, OnBusy::Skip) = (calls, self.on_busy) {
             let queue = "remove it: `queue` limits the waiting jobs";
@@ -132,7 +134,9 @@ impl<'a> DeclaredOperation<'a> {
             refuse("guard", "is for triggered operations", "remove it: periodic releases need no guard");
         }
         if !triggered && !calls {
-            refuse("timeout", "is for operations after others", "remove it, or add `after`");
+            for key in ["timeout", "lifespan"] {
+                refuse(key, "is for triggered operations", "remove it, or add `after`");
+            }
         }
         if table.get("burst").is_some() {
             if triggered || called || calls {

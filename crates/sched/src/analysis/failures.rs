@@ -19,9 +19,10 @@ use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
 
-/// True if the job with its legs up to this part cannot be cancelled.
+/// True if the job with its legs up to this part cannot be cancelled, and does not expire.
 pub(super) fn stays(site: &ProcessorScene<'_>, part: &OperationPart) -> bool {
-    part.critical || !site.system.processor(site.plan.processor).cancel
+    let lasts = site.system.operation(part.operation).lifespan.is_none();
+    lasts && (part.critical || !site.system.processor(site.plan.processor).cancel)
 }
 
 /// Which jobs are certain to arrive: without a certain trigger, an operation cannot be late.
@@ -40,7 +41,9 @@ impl CertainJobs {
         let mut coming = CertainJobs { once: none.clone(), each: none.clone(), each_critical: none };
         for id in causes_first(system) {
             let work = &works[id.index()];
-            let kept = |from: &Work| from.critical_legs == from.legs || !system.processor(from.on).cancel;
+            let lasts = |from: &Work| system.operation(from.operation).lifespan.is_none();
+            let kept =
+                |from: &Work| lasts(from) && (from.critical_legs == from.legs || !system.processor(from.on).cancel);
             let once = |from: &OperationId| {
                 let from = &works[from.index()];
                 let index = from.operation.index();
@@ -63,7 +66,7 @@ impl CertainJobs {
                     let release = &agreement.releases[hop.from];
                     let delivers =
                         finish.is_some_and(|finish| release::dropping(system, from, release, finish).is_none());
-                    known[hop.from] && ((from.on == work.on && late(from)) || (kept(from) && delivers))
+                    known[hop.from] && ((from.on == work.on && late(from) && lasts(from)) || (kept(from) && delivers))
                 }),
                 ReleaseSource::Silent
                 | ReleaseSource::After { .. }

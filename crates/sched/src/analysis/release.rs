@@ -122,7 +122,8 @@ fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Op
     }
 }
 
-/// How a release may find its predecessor unfinished, if that drops it, or the queue full. Origins are a period apart,
+/// How a job may be too old when it starts, or a release find its predecessor unfinished, if that drops it, or the queue
+/// full. Origins are a period apart,
 /// so ceil((finish - least) / period) releases at most are unfinished at once, the new one among them; of a load chain
 /// each of them has one leg that waits or runs.
 pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: u64) -> Option<Missing> {
@@ -135,15 +136,18 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
     // A join skips numbers that one of its predecessors seems to have lost.
     let joins = matches!(&work.source, ReleaseSource::After { predecessors, .. } if predecessors.len() > 1);
     let name = || operation.name.clone();
-    match () {
-        () if at_once > room && operation.on_busy == OnBusy::Skip => Some(Missing::Busy {
+    // It starts before it finishes, and the earliest of its origins may be this old.
+    let aged = Span::from_nanos(finish.saturating_add(release.oldest));
+    match (operation.lifespan, ()) {
+        (Some(lifespan), ()) if aged > lifespan => Some(Missing::Expires { name: name(), finish: aged, lifespan }),
+        (_, ()) if at_once > room && operation.on_busy == OnBusy::Skip => Some(Missing::Busy {
             name: name(),
             unfinished: at_once.saturating_sub(1),
             finish: Span::from_nanos(finish),
         }),
-        () if at_once > room => Some(Missing::Full { name: name(), at_once, limit: room }),
-        () if release.reordered && joins => Some(Missing::PassedOver { name: name() }),
-        () => None,
+        (_, ()) if at_once > room => Some(Missing::Full { name: name(), at_once, limit: room }),
+        (_, ()) if release.reordered && joins => Some(Missing::PassedOver { name: name() }),
+        _ => None,
     }
 }
 

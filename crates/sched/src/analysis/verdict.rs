@@ -224,6 +224,15 @@ pub enum Missing {
         /// The resource.
         name: String,
     },
+    /// A job may start so late that its operation's lifespan is over, and is then dropped.
+    Expires {
+        /// The operation.
+        name: String,
+        /// From the origin to the finish of a job at the latest.
+        finish: Span,
+        /// The lifespan.
+        lifespan: Span,
+    },
     /// A release may find the last job unfinished, and the operation then skips it.
     Busy {
         /// The operation.
@@ -366,6 +375,10 @@ impl fmt::Display for Missing {
             Missing::RemoteResource { name } => {
                 write!(f, "no analysis of waiting for {name}, which other processors use too")
             }
+            Missing::Expires { name, finish, lifespan } => write!(
+                f,
+                "a job of {name} may be dropped: it may finish {finish} after its origin, and its lifespan is {lifespan}"
+            ),
             Missing::Busy { name, unfinished, finish } => {
                 let jobs = if *unfinished == 1 { "the job".into() } else { alloc::format!("{unfinished} jobs") };
                 write!(

@@ -271,9 +271,11 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let joins = predecessors.len() > 1 && operation.roots.len() > 1 && !merges;
     let mut predecessors: Vec<Hop> = predecessors.iter().map(hop).collect();
     if merges {
-        // One may be in several groups.
+        // One may be in several groups. Its completion here arrives in all of them at once, and completes one set at
+        // most: then the group that was the last is empty. From another processor it may arrive at different times.
         predecessors.sort_unstable_by_key(|hop| hop.from);
-        predecessors.dedup_by_key(|hop| hop.from);
+        let is_here = |hop: &Hop| system.operations[hop.from].on == operation.on;
+        predecessors.dedup_by(|one, other| one.from == other.from && is_here(one));
         return ReleaseSource::AfterAny { predecessors, within, timeout };
     }
     // The pattern is known when those of all predecessors are.

@@ -78,6 +78,7 @@ impl Build {
             on_busy: OnBusy::Queue,
             guard: Guard::Off,
             timeout: None,
+            lifespan: None,
             payload: 0,
             replication: None,
         });

@@ -57,6 +57,7 @@ pub fn correlations(mut build: Build, seed: u64) -> Build {
         let build_of = build.after(&format!("o{count}"), on, &from, wcet as f64 / 1e3);
         build = build_of.critical().with(|operation| {
             (operation.trigger, operation.timeout) = (trigger, timeout);
+            operation.lifespan = choose.one_in(3).then(|| Span::from_micros(500 + choose.below(30_000)));
             operation.queue.limit = choose.of(&[1, 2, 8, 8]);
             operation.guard = choose.of(&[Guard::Off, Guard::Off, Guard::Off, Guard::On, Guard::Idle]);
         });

@@ -51,6 +51,8 @@ pub enum Judged {
     Joins,
     /// Also counted by their method.
     FromOwnRelease,
+    /// Also counted by their method: with groups, a window, a timeout or a lifespan.
+    Filters,
 }
 
 /// The kinds of an entry.
@@ -60,7 +62,10 @@ fn kinds(system: &System, entry: &OperationReport) -> Vec<Judged> {
     let joins = joins(operation).then_some(Judged::Joins);
     let own = (triggered && entry.method == AnalysisMethod::Chain && entry.counted_from == CountedFrom::Release)
         .then_some(Judged::FromOwnRelease);
-    [Some(Judged::By(entry.method)), joins, own].into_iter().flatten().collect()
+    let filters =
+        matches!(operation.trigger, Trigger::Correlated(_)) || operation.timeout.or(operation.lifespan).is_some();
+    let filters = filters.then_some(Judged::Filters);
+    [Some(Judged::By(entry.method)), joins, own, filters].into_iter().flatten().collect()
 }
 
 /// True of a join of several roots.
@@ -344,6 +349,7 @@ fn lesser(system: &System) -> Vec<System> {
         with(&|system| system.operations[index].queue.limit = 8);
         with(&|system| system.operations[index].importance = 0);
         with(&|system| system.operations[index].timeout = None);
+        with(&|system| system.operations[index].lifespan = None);
         with(&|system| {
             if let Trigger::Correlated(correlation) = &mut system.operations[index].trigger {
                 correlation.within = Some(Span::ZERO);

@@ -376,7 +376,7 @@ fn sources(system: &System, chain: &Chain) -> Result<Vec<StageInput>, &'static s
                 }
                 Trigger::All(_) if to.roots.len() > 1 => return Err("one of its operations joins different roots"),
                 Trigger::Correlated(_) if !system.numbered_by_root(pair[1]) => {
-                    return Err("one of its operations correlates others");
+                    return Err("one of its operations correlates different roots");
                 }
                 _ if matches!(before, StageInput::Origin) => StageInput::Origin,
                 _ => StageInput::SameNumber,

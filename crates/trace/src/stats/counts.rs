@@ -66,9 +66,9 @@ impl Counts {
         self.of(JobOutcome::Stopped)
     }
 
-    /// Rejected, or removed from a full queue.
+    /// Rejected, removed from a full queue, or expired.
     pub const fn dropped(&self) -> u64 {
-        self.of(JobOutcome::DroppedBusy) + self.of(JobOutcome::DroppedFull)
+        self.of(JobOutcome::DroppedBusy) + self.of(JobOutcome::DroppedFull) + self.of(JobOutcome::Expired)
     }
 
     /// Jobs that did not meet their deadline, for any reason.

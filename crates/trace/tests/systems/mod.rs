@@ -47,6 +47,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         on_busy: OnBusy::Queue,
         guard: Guard::Off,
         timeout: None,
+        lifespan: None,
         payload: 0,
         replication: None,
     }

@@ -224,6 +224,7 @@ pub(super) fn ended(account: &ResponseBreakdown) -> String {
         JobOutcome::Stopped => format!("was stopped after {}, beyond its worst case", time(end.consumed)),
         JobOutcome::DroppedBusy => "was dropped: the job before it was unfinished".into(),
         JobOutcome::DroppedFull => "was dropped: its queue was full".into(),
+        JobOutcome::Expired => "was dropped: its origin was older than its lifespan".into(),
     }
 }
 
@@ -373,6 +374,7 @@ pub(super) fn decided(decision: &DispatchDecision) -> String {
             JobOutcome::Cancelled => "cancelled at its first dispatch".into(),
             JobOutcome::Stopped => "stopped".into(),
             JobOutcome::DroppedBusy | JobOutcome::DroppedFull => "not admitted".into(),
+            JobOutcome::Expired => "expired".into(),
         },
         _ => String::new(),
     }
