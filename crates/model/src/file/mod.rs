@@ -23,6 +23,7 @@ mod machines;
 mod measured;
 mod names;
 mod objects;
+mod offered;
 mod operation;
 mod programs;
 mod schema;
@@ -224,6 +225,7 @@ fn assemble(
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let objects = objects::read(log, &top, &hosts, &operations);
+    offered::check(log, (&declared_events, &events), (&hosts, &processors, &objects), &operations);
     let expand::OperationEdges { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
