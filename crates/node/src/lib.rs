@@ -21,6 +21,7 @@ mod callers;
 mod ceilings;
 mod contact;
 mod control;
+pub mod corba_events;
 pub mod jobs;
 pub mod objects;
 pub mod offset;
@@ -34,6 +35,7 @@ mod watched_events;
 
 pub use contact::corbaloc;
 pub use control::{ClientError, KEY, NodeClient, folder, sockets};
+pub use corba_events::CorbaEvents;
 pub use jobs::{JobOrder, OperationBindError, ServedLane, calls_of_jobs};
 pub use objects::{InstalledObjects, Objects, ServantError, ServingObjects, object};
 pub use operators::WholeSystem;
@@ -42,7 +44,8 @@ pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, PeerClocks, Tls};
 pub use served::ENDED;
 pub use shared::PeerEvent;
 
-/// The nodes' interfaces in Rust, from `idl/node.idl`.
+/// The nodes' interfaces in Rust, from `idl/node.idl`, and those of OMG's event service.
 pub mod idl {
     include!(concat!(env!("OUT_DIR"), "/node.rs"));
+    include!(concat!(env!("OUT_DIR"), "/CosEvent.rs"));
 }
