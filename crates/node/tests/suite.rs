@@ -4,6 +4,7 @@
 mod authority;
 mod clocks;
 mod common;
+mod corba_events;
 mod joining;
 mod objects;
 #[path = "../../orb/tests/common/peer.rs"]
