@@ -12,7 +12,7 @@ mod payload;
 mod proxies;
 mod suppliers;
 
-pub use payload::{any_of, payload_of};
+pub use payload::{any_of_payload, payload_of_any};
 
 use std::collections::HashSet;
 use std::fmt;

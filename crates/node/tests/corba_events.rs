@@ -16,10 +16,13 @@ use hyoshi_node::idl::cos_event_channel_admin::{
     ProxyPushSupplier as _, ProxyPushSupplierStub, SupplierAdmin as _,
 };
 use hyoshi_node::idl::cos_event_comm::{PushConsumer, PushConsumerStub, PushError, PushSupplier, PushSupplierStub};
-use hyoshi_orb::{Any, Object, Orb, StubOperation, SystemException, SystemKind, Typed as _, Value, minor};
+use hyoshi_orb::{
+    Any, Object, Orb, StubOperation, SystemException, SystemKind, TlsClient, TlsServer, Typed as _, Value, minor,
+};
 use hyoshi_runtime::{Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
 
+use crate::authority::Authority;
 use crate::common::{folder, unused_address};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,8 +39,8 @@ struct Fixture {
     consumers: Orb,
 }
 
-fn prepare() -> (Fixture, Prepared) {
-    let (address, socket) = (unused_address().to_string(), folder().join("events").display().to_string());
+/// A node whose events have these endpoints.
+fn node(endpoints: &str) -> (EventChannel, Prepared) {
     let text = format!(
         r#"
         name     = "corba-events"
@@ -45,9 +48,9 @@ fn prepare() -> (Fixture, Prepared) {
         [event."sensor/gps fix"]
         payload   = "64B"
         keep      = 1
-        endpoints = ["tcp/{address}", "unix/{socket}"]
+        endpoints = [{endpoints}]
         [event.status]
-        endpoints = ["tcp/{address}", "unix/{socket}"]
+        endpoints = [{endpoints}]
         [operation.gps]
         called       = true
         min_interval = "1ms"
@@ -63,7 +66,12 @@ fn prepare() -> (Fixture, Prepared) {
     let system = Arc::new(read(&text, "events.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let mut node = Node::new(system, plan).share_cpu(true).prepare().unwrap();
-    let channel = EventChannel::start(&mut node).unwrap();
+    (EventChannel::start(&mut node).unwrap(), node)
+}
+
+fn prepare() -> (Fixture, Prepared) {
+    let (address, socket) = (unused_address().to_string(), folder().join("events").display().to_string());
+    let (channel, node) = node(&format!(r#""tcp/{address}", "unix/{socket}""#));
     let events = CorbaEvents::serve(&channel, None, None).unwrap();
     let consumers = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
     consumers.ready();
@@ -400,4 +408,47 @@ fn malformed_messages_and_values_are_refused_and_harm_nobody() {
     assert_eq!(*consumer.received(1)[0].type_code(), u32::type_code());
     until("the malformed ones reached nobody", || consumer.received.lock().unwrap().len() == 1);
     drop(running);
+}
+
+#[test]
+fn over_tls_clients_need_a_certificate_and_no_event_leaves_unencrypted() {
+    let (plant, address) = (Authority::new("plant"), unused_address().to_string());
+    let (channel, node) = node(&format!(r#""tls/{address}""#));
+    let missing = CorbaEvents::serve(&channel, None, None).unwrap_err();
+    assert!(missing.to_string().contains("needs a certificate"), "{missing}");
+    let tls = |signer: &Authority| {
+        let papers = signer.papers(&["127.0.0.1"]);
+        let server = TlsServer::for_clients_of(papers.identity(), &plant.roots()).unwrap();
+        (server, TlsClient::new(&plant.roots()).identity(papers.identity()))
+    };
+    let own = tls(&plant);
+    let events = CorbaEvents::serve(&channel, None, Some((&own.0, &own.1))).unwrap();
+    let running = node.start();
+    let gps = |signer: &Authority| {
+        let (server, client) = tls(signer);
+        let orb = Orb::builder().tls_client(client).unwrap().tls_server(server);
+        let orb = orb.listen("ssliop://127.0.0.1:0").unwrap().build().unwrap();
+        orb.ready();
+        let gps = orb.resolve::<dyn EventChannelInterface>(&format!("corbaloc:ssliop:1.2@{address}/sensor/gps%20fix"));
+        (orb, gps)
+    };
+    assert_eq!(gps(&Authority::new("elsewhere")).1.unwrap_err().kind, SystemKind::NoPermission);
+    let (orb, gps) = gps(&plant);
+    let (gps, plain) = (gps.unwrap(), Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap());
+    plain.ready();
+    let connect = |orb: &Orb| {
+        let consumer = Arc::new(Consumer::default());
+        let stub = orb.adapter("consumers").build().unwrap().activate::<dyn PushConsumer>(consumer.clone()).unwrap();
+        let proxy = gps.for_consumers().unwrap().unwrap().obtain_push_supplier().unwrap().unwrap();
+        proxy.connect_push_consumer(Some(&stub)).unwrap();
+        consumer
+    };
+    let (secure, open) = (connect(&orb), connect(&plain));
+    let supplier = gps.for_suppliers().unwrap().unwrap().obtain_push_consumer().unwrap().unwrap();
+    supplier.connect_push_supplier(None).unwrap();
+    push(&supplier, &Any::of(&1u32).unwrap());
+    assert_eq!(secure.received(1)[0].get::<u32>(), Ok(1));
+    until("the call over TCP has failed", || events.counts()[0].failed > 0);
+    assert!(open.received.lock().unwrap().is_empty());
+    drop((events, running));
 }

@@ -8,7 +8,7 @@ use hyoshi_model::Span;
 use hyoshi_orb::{SystemException, SystemKind, Timeouts, minor};
 use hyoshi_os::Spawn;
 
-use super::payload::any_of;
+use super::payload::any_of_payload;
 use super::proxies::{Proxy, ProxyLink};
 use super::{EventCounts, OfferedEvent, gone};
 use crate::idl::cos_event_channel_admin::{
@@ -88,7 +88,7 @@ fn push_all(counts: &EventCounts, subscriber: &Subscriber, consumer: &PushConsum
     let mut failures = 0;
     while !subscriber.ends_within(Span::ZERO) {
         let outcome = match subscriber.receive(CHECK) {
-            Some(event) => consumer.push(&any_of(&event.payload)),
+            Some(event) => consumer.push(&any_of_payload(&event.payload)),
             None if subscriber.ends_within(Span::ZERO) => return false,
             None => match consumer.as_ref().non_existent() {
                 Ok(true) => return true,

@@ -11,7 +11,7 @@ const MARK: &[u8; 8] = b"CORBAany";
 /// # Errors
 ///
 /// If its value cannot be encoded in GIOP 1.2.
-pub fn payload_of(any: &Any) -> Result<Vec<u8>, EncodeError> {
+pub fn payload_of_any(any: &Any) -> Result<Vec<u8>, EncodeError> {
     if let Ok(octets) = any.get::<&[u8]>()
         && !octets.starts_with(MARK)
     {
@@ -23,8 +23,8 @@ pub fn payload_of(any: &Any) -> Result<Vec<u8>, EncodeError> {
     Ok([MARK, &to.into_bytes()[4..]].concat())
 }
 
-/// The `any` that CORBA programs receive: the one of [`payload_of`], or the payload as a sequence of octets.
-pub fn any_of(payload: &[u8]) -> Any {
+/// The `any` that CORBA programs receive: the one of [`payload_of_any`], or the payload as a sequence of octets.
+pub fn any_of_payload(payload: &[u8]) -> Any {
     let marked = payload.strip_prefix(MARK).and_then(|octets| {
         let mut from = Decoder::encapsulated(octets).ok()?;
         let any = Any::decode(&mut from).ok()?;
@@ -39,7 +39,7 @@ mod tests {
     use hyoshi_orb::{Any, Value};
     use proptest::prelude::*;
 
-    use super::{MARK, any_of, payload_of};
+    use super::{MARK, any_of_payload, payload_of_any};
 
     #[test]
     fn every_any_arrives_as_it_was_pushed() {
@@ -54,10 +54,10 @@ mod tests {
             Any::of(&vec![1.5, f64::NAN]).unwrap(),
             Any::of(&Any::of(&true).unwrap()).unwrap(),
         ] {
-            assert_eq!(any_of(&payload_of(&any).unwrap()), any);
+            assert_eq!(any_of_payload(&payload_of_any(&any).unwrap()), any);
         }
-        assert_eq!(payload_of(&Any::of(octets).unwrap()).unwrap(), octets);
-        assert_eq!(any_of(b"").value().unwrap(), Value::Octets(Vec::new()));
+        assert_eq!(payload_of_any(&Any::of(octets).unwrap()).unwrap(), octets);
+        assert_eq!(any_of_payload(b"").value().unwrap(), Value::Octets(Vec::new()));
     }
 
     proptest! {
@@ -67,9 +67,9 @@ mod tests {
         #[test]
         fn octets_of_every_kind_arrive(octets in prop::collection::vec(any::<u8>(), 0..64), is_marked in any::<bool>()) {
             let payload = if is_marked { [MARK, &octets[..]].concat() } else { octets };
-            let any = any_of(&payload);
+            let any = any_of_payload(&payload);
             if any.get::<&[u8]>() == Ok(&payload[..]) {
-                prop_assert_eq!(any_of(&payload_of(&any).unwrap()), any);
+                prop_assert_eq!(any_of_payload(&payload_of_any(&any).unwrap()), any);
             } else {
                 prop_assert!(is_marked);
             }

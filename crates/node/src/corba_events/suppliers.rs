@@ -7,7 +7,7 @@ use hyoshi_events::PublishError;
 use hyoshi_orb::{Any, SystemException, SystemKind, minor};
 use hyoshi_runtime::Rejected;
 
-use super::payload::payload_of;
+use super::payload::payload_of_any;
 use super::proxies::{Proxy, ProxyLink};
 use super::{OfferedEvent, gone};
 use crate::idl::cos_event_channel_admin::{
@@ -52,7 +52,7 @@ impl ProxyPushConsumerInterface for ProxyPushConsumer {
 
 impl ProxyPushConsumer {
     fn publish(&self, data: &Any) -> Result<(), SystemException> {
-        let payload = payload_of(data).map_err(|_| SystemKind::BadParam.not_done(minor::ENCODE))?;
+        let payload = payload_of_any(data).map_err(|_| SystemKind::BadParam.not_done(minor::ENCODE))?;
         self.event.channel.publish(&self.event.name, &payload).map_err(|error| match error {
             PublishError::Rejected { because: Rejected::TooLong, .. } => {
                 SystemKind::BadParam.not_done(minor::EVENT_TOO_LONG)
