@@ -417,7 +417,8 @@ fn over_tls_clients_need_a_certificate_and_no_event_leaves_unencrypted() {
     let missing = CorbaEvents::serve(&channel, None, None).unwrap_err();
     assert!(missing.to_string().contains("needs a certificate"), "{missing}");
     let tls = |signer: &Authority| {
-        let papers = signer.papers(&["127.0.0.1"]);
+        // As server of the channel, and of a consumer.
+        let papers = signer.papers(&[address.rsplit_once(':').unwrap().0, "127.0.0.1"]);
         let server = TlsServer::for_clients_of(papers.identity(), &plant.roots()).unwrap();
         (server, TlsClient::new(&plant.roots()).identity(papers.identity()))
     };

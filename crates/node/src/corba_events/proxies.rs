@@ -117,7 +117,9 @@ impl Proxies {
 
     /// Ends a proxy: calls of it raise OBJECT_NOT_EXIST. That of a consumer has its place until its thread has ended.
     pub fn end(&self, proxy: &Proxy) {
-        match std::mem::replace(&mut *proxy.link.lock(), ProxyLink::Ended) {
+        // Unlocked before the table is locked: `obtain` locks them in the other order.
+        let link = std::mem::replace(&mut *proxy.link.lock(), ProxyLink::Ended);
+        match link {
             ProxyLink::Consumer(subscriber) => subscriber.disconnect(),
             ProxyLink::Obtained | ProxyLink::Supplier(_) => self.forget(proxy),
             ProxyLink::Ended => {}
