@@ -1,5 +1,7 @@
-//! Rust from the nodes' interfaces.
+//! Rust from the nodes' interfaces, and those of OMG's event service.
 
 fn main() {
-    hyoshi_idl::Build::new("idl/node.idl").root("::hyoshi_orb").run();
+    for name in ["node", "CosEvent"] {
+        hyoshi_idl::Build::new(format!("idl/{name}.idl")).root("::hyoshi_orb").run();
+    }
 }

@@ -366,11 +366,8 @@ impl ChannelState {
 
     pub fn disconnect(&self, subscriber: &Arc<SubscriberState>) {
         self.subscribers().retain(|other| !Arc::ptr_eq(other, subscriber));
+        subscriber.end();
         self.select();
-    }
-
-    pub fn has(&self, subscriber: &Arc<SubscriberState>) -> bool {
-        self.subscribers().iter().any(|other| Arc::ptr_eq(other, subscriber))
     }
 
     /// The channel's thread.
@@ -390,7 +387,13 @@ impl ChannelState {
         let now = self.now();
         let idle = |subscriber: &Arc<SubscriberState>| subscriber.is_idle(now);
         if self.subscribers().iter().any(idle) {
-            self.subscribers().retain(|subscriber| !idle(subscriber));
+            self.subscribers().retain(|subscriber| {
+                let is_idle = idle(subscriber);
+                if is_idle {
+                    subscriber.end();
+                }
+                !is_idle
+            });
             self.select();
         }
     }

@@ -1,5 +1,6 @@
 //! A subscription, as its subscriber sees it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as WallClock};
 
@@ -53,12 +54,14 @@ pub(crate) struct SubscriberState {
     pub selected: Box<[bool]>,
     queue: Mutex<SubscriberQueue<ReceivedEvent>>,
     arrived: Condvar,
+    /// Set while the queue is locked.
+    ended: AtomicBool,
 }
 
 impl SubscriberState {
     pub fn new(selected: Box<[bool]>, properties: Subscription, now: Instant) -> Self {
         let queue = Mutex::new(SubscriberQueue::new(properties, now));
-        SubscriberState { selected, queue, arrived: Condvar::new() }
+        SubscriberState { selected, queue, arrived: Condvar::new(), ended: AtomicBool::new(false) }
     }
 
     pub fn push(&self, event: &ReceivedEvent) {
@@ -73,6 +76,17 @@ impl SubscriberState {
 
     pub fn is_idle(&self, now: Instant) -> bool {
         self.queue().is_idle(now)
+    }
+
+    /// The subscription has ended.
+    pub fn end(&self) {
+        let _queue = self.queue();
+        self.ended.store(true, Ordering::Release);
+        self.arrived.notify_all();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Ends the waits of the subscriber.
@@ -95,8 +109,8 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// The next event. Waits for one at most for `most`. `None` after that, or if the channel has ended and nothing
-    /// waits.
+    /// The next event. Waits for one at most for `most`. `None` after that, or if the subscription or the channel
+    /// has ended and no event waits.
     pub fn receive(&self, most: Span) -> Option<ReceivedEvent> {
         let until = WallClock::now() + Duration::from_nanos(most.as_nanos());
         let mut queue = self.state.queue();
@@ -105,7 +119,7 @@ impl Subscriber {
                 return Some(event);
             }
             let left = until.saturating_duration_since(WallClock::now());
-            if left.is_zero() || self.channel.is_over() {
+            if left.is_zero() || self.has_ended() {
                 return None;
             }
             let waited = self.state.arrived.wait_timeout(queue, left);
@@ -125,9 +139,26 @@ impl Subscriber {
         self.channel.select();
     }
 
-    /// False once it has ended, because its subscriber was idle.
+    /// Ends the subscription, also while another thread waits in [`receive`](Self::receive).
+    pub fn disconnect(&self) {
+        self.channel.disconnect(&self.state);
+    }
+
+    /// Waits at most for `most` until the subscription or the channel ends. True if it has ended.
+    pub fn ends_within(&self, most: Span) -> bool {
+        let (queue, most) = (self.state.queue(), Duration::from_nanos(most.as_nanos()));
+        let waited = self.state.arrived.wait_timeout_while(queue, most, |_| !self.has_ended());
+        drop(waited);
+        self.has_ended()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.state.has_ended() || self.channel.is_over()
+    }
+
+    /// False once it has ended: it was disconnected, or its subscriber was idle.
     pub fn is_connected(&self) -> bool {
-        self.channel.has(&self.state)
+        !self.state.has_ended()
     }
 
     /// What happened to its events.

@@ -196,3 +196,18 @@ fn the_end_of_the_channel_ends_the_waits_of_its_subscribers() {
     drop(channel);
     assert_eq!(waiting.join().unwrap(), None);
 }
+
+#[test]
+fn a_disconnected_subscription_ends_the_waits_of_other_threads() {
+    let (channel, running) = start();
+    let subscriber = Arc::new(channel.subscribe(&["state/map"], Subscription::default()).unwrap());
+    let waiting = {
+        let (subscriber, long) = (subscriber.clone(), Span::from_secs(300));
+        thread::spawn(move || (subscriber.receive(long), subscriber.ends_within(long)))
+    };
+    assert!(!subscriber.ends_within(Span::from_millis(20)) && subscriber.is_connected());
+    subscriber.disconnect();
+    assert_eq!(waiting.join().unwrap(), (None, true));
+    assert!(!subscriber.is_connected());
+    drop(running);
+}

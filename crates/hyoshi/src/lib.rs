@@ -52,6 +52,8 @@ pub use hyoshi_model::{
 #[cfg(feature = "orb")]
 pub use hyoshi_naming as naming;
 #[cfg(feature = "orb")]
+pub use hyoshi_node::corba_events::{any_of_payload, payload_of_any};
+#[cfg(feature = "orb")]
 pub use hyoshi_node::{IdlPayload, object};
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;

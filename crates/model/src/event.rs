@@ -5,10 +5,11 @@
 
 use alloc::{string::String, vec::Vec};
 
+use crate::endpoint::Endpoint;
 use crate::ids::OperationId;
 
 /// A declared event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// Name in the file: parts separated by `/`.
     pub name: String,
@@ -21,6 +22,11 @@ pub struct Event {
     pub payload: u32,
     /// How many of the latest events the channel of a node keeps for late subscribers.
     pub keep: u32,
+    /// Where programs of other ORBs receive it and, if a supplier is called, publish it. All suppliers are then on one
+    /// host. Two events have all endpoints in common, or none.
+    pub endpoints: Vec<Endpoint>,
+    /// True if other machines may do so without encryption.
+    pub insecure: bool,
 }
 
 /// Whether a pattern matches the name of an event, as a key expression of Zenoh: `*` matches one part between slashes,

@@ -57,6 +57,10 @@ pub fn write(system: &System) -> String {
         if event.keep > 0 {
             line(&mut text, "keep", event.keep.to_string());
         }
+        write_endpoints(&mut text, &event.endpoints);
+        if event.insecure {
+            line(&mut text, "insecure", "true");
+        }
     }
     let events = EventsOf::new(system);
     templates.iter().for_each(|template| template.write(&mut text, &templates, &events));

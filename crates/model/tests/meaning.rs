@@ -53,12 +53,12 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
             system.chains = vec![Chain { name: "c".into(), path, deadline, max_age: None, max_reaction: None }];
         }),
         ("suppliers and consumers of the system", |system| {
-            let event = Event { name: "e".into(), suppliers: vec![NOWHERE], consumers: vec![], payload: 0, keep: 0 };
+            let event = Event { name: "e".into(), suppliers: vec![NOWHERE], consumers: vec![], ..Event::default() };
             system.events = vec![event];
         }),
         ("suppliers and consumers once each", |system| {
             let twice = vec![OperationId(0); 2];
-            system.events = vec![Event { name: "e".into(), suppliers: vec![], consumers: twice, payload: 0, keep: 0 }];
+            system.events = vec![Event { name: "e".into(), suppliers: vec![], consumers: twice, ..Event::default() }];
         }),
         ("between hosts", |system| {
             system.links = vec![Link::new((HostId(0), HostId(1)), (ms(1), ms(1)))];
@@ -529,7 +529,7 @@ fn an_operation_after_events_is_triggered_by_their_suppliers() {
         suppliers: ids(suppliers),
         consumers: ids(consumers),
         payload,
-        keep: 0,
+        ..Event::default()
     };
     let gps = event("sensor/gps", &[right, left[0], left[1]], &["log", "left", "second"], 1_024);
     // The left one supplies no `sensor/imu`: an operation after it alone does not consume that.

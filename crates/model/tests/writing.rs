@@ -38,6 +38,17 @@ fn a_short_file_stays_short() {
 }
 
 #[test]
+fn the_endpoints_of_events_are_written() {
+    let text = "name = 'offered'\n[event.a]\nendpoints = ['tcp/10.0.0.1:7000', 'unix//run/a']\ninsecure = true\n[event.b]\n\
+                endpoints = ['tcp/10.0.0.1:7000', 'unix//run/a']\ninsecure = true\n[event.c]\n\
+                [operation.x]\nevery = '1s'\nwcet = '1ms'\nsupplies = ['a', 'b', 'c']";
+    let system = read(text, "offered.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let endpoints: Vec<usize> = system.events.iter().map(|event| event.endpoints.len()).collect();
+    assert_eq!((endpoints, system.events[1].insecure, system.events[2].insecure), (vec![2, 2, 0], true, false));
+    round_trip(text, None);
+}
+
+#[test]
 fn an_operation_after_events_is_written_with_them_while_they_mean_its_trigger() {
     let text = "name = 'events'\n[event.'a/b']\npayload = '8B'\nkeep = 2\n[event.c]\n[operation.x]\nevery = '1s'\nwcet = '1ms'\n\
                 supplies = ['a/b', 'c']\n[operation.y]\nevery = '1s'\nwcet = '1ms'\nsupplies = ['c']\n\

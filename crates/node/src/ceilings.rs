@@ -221,7 +221,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// An address, or of IPv6 the network of one client, which has more addresses than can be kept.
-fn network_of(address: IpAddr) -> IpAddr {
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         v4 => v4,

@@ -3,7 +3,7 @@
 //! [`NodePeers`] connects the node of one host, made with [`hyoshi_runtime::Node::for_host`], to the nodes of the other
 //! hosts. They agree on instant 0 ([`agreement`]), compare their clocks ([`offset`]), and send each other completions
 //! over IIOP (`idl/node.idl`). If a host is late, lost or restarted, the others report it and continue. `docs/node.md`
-//! is the tour.
+//! is the tour. [`Objects`] serves objects of the file, [`CorbaEvents`] its events.
 //!
 //! ```text
 //!   completing lane ─► ring ─► sender's thread ═ IIOP ═► thread of the ORB ─► ring ─► dispatcher ─► lane
@@ -21,6 +21,7 @@ mod callers;
 mod ceilings;
 mod contact;
 mod control;
+pub mod corba_events;
 mod departures;
 pub mod jobs;
 pub mod objects;
@@ -36,6 +37,7 @@ mod watched_events;
 
 pub use contact::corbaloc;
 pub use control::{ClientError, KEY, NodeClient, folder, sockets};
+pub use corba_events::CorbaEvents;
 pub use jobs::{JobOrder, OperationBindError, ServedLane, calls_of_jobs};
 pub use objects::{InstalledObjects, Objects, ServantError, ServingObjects, object};
 pub use operators::WholeSystem;
@@ -45,7 +47,8 @@ pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, PeerClocks, Tls};
 pub use served::ENDED;
 pub use shared::PeerEvent;
 
-/// The nodes' interfaces in Rust, from `idl/node.idl`.
+/// The nodes' interfaces in Rust, from `idl/node.idl`, and those of OMG's event service.
 pub mod idl {
     include!(concat!(env!("OUT_DIR"), "/node.rs"));
+    include!(concat!(env!("OUT_DIR"), "/CosEvent.rs"));
 }

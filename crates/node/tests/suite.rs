@@ -4,6 +4,7 @@
 mod authority;
 mod clocks;
 mod common;
+mod corba_events;
 mod joining;
 #[path = "../../net/tests/common/namespaces.rs"]
 mod namespaces;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyoshi_os::{Credentials, Dscp};
@@ -80,6 +81,11 @@ pub fn peer_certificate() -> Option<Arc<[u8]>> {
 /// over TCP, and for calls within the process.
 pub fn peer() -> Option<Credentials> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.connection.credentials())
+}
+
+/// The address of the client whose request this thread serves. `None` over a Unix socket, and for calls within the process.
+pub fn peer_address() -> Option<IpAddr> {
+    CURRENT.with_borrow(|current| Some(current.serving.as_ref()?.connection.socket().link.addresses().0?.ip()))
 }
 
 /// A server with too many connections does not close the one whose request this thread serves

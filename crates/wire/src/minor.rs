@@ -102,6 +102,13 @@ codes! {
     HYOSHI + 0x50 BROKER_NAME "The caller's certificate has no name that is allowed to do this (NO_PERMISSION)."
     HYOSHI + 0x51 BROKER_BUSY "This user calls the broker more often than its limits in /etc/hyoshi/broker.toml allow: \
         retry later (TRANSIENT)."
+    HYOSHI + 0x54 EVENT_NO_SUPPLIER "No operation on this node accepts publications of the event (NO_IMPLEMENT)."
+    HYOSHI + 0x55 EVENT_PULL "The event channel has no pull model (NO_IMPLEMENT)."
+    HYOSHI + 0x56 EVENT_LIMIT "The client, or all clients of events together, have the maximum number of proxies (IMP_LIMIT)."
+    HYOSHI + 0x57 EVENT_CONSUMER "The reference of the consumer is nil, or leads to a channel of the same node (BAD_PARAM)."
+    HYOSHI + 0x58 EVENT_TOO_LONG "The event is longer than its `payload` in the server's file (BAD_PARAM)."
+    HYOSHI + 0x59 EVENT_FULL "The supplier's queue is full: the event was not published (TRANSIENT)."
+    HYOSHI + 0x5a EVENT_DESTROY "Clients cannot end an event channel (NO_PERMISSION)."
     HYOSHI + 0x60 RT_UNMAPPED "The priority is negative, or the server's priority mapping or transform refuses it \
         (DATA_CONVERSION)."
     HYOSHI + 0x61 RT_CEILING "The client may not claim a priority this high (NO_PERMISSION)."

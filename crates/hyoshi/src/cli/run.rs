@@ -1,5 +1,7 @@
 //! `hyoshi run`: the system on the kernel, all of it or one host.
 
+#[cfg(feature = "orb")]
+mod corba_events;
 #[cfg_attr(not(feature = "orb"), path = "run/alone.rs")]
 mod hosts;
 #[cfg(feature = "orb")]
@@ -43,6 +45,8 @@ use super::proved::Analysing;
 use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPrograms};
 use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
+#[cfg(feature = "orb")]
+use corba_events::OfferedEvents;
 use hosts::{HostArguments, JoinedHost, RunControl};
 #[cfg(feature = "orb")]
 pub(super) use network::watch as watch_network;
@@ -190,6 +194,10 @@ pub(super) fn run(
     let joined = host.map(join).transpose()?;
     #[cfg(feature = "orb")]
     let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;
+    #[cfg(feature = "orb")]
+    let corba_events = OfferedEvents::serve(&channel, host, joined.as_ref())?;
+    #[cfg(not(feature = "orb"))]
+    hosts::offer_no_events(&ready.system)?;
     users.into_iter().for_each(|user| user(channel.clone()));
     let run = match &joined {
         Some(joined) => joined.run(),
@@ -220,7 +228,7 @@ pub(super) fn run(
     let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
     let lanes = lanes.end();
     #[cfg(feature = "orb")]
-    let objects = objects.end();
+    let objects = [corba_events.end(), objects.end()].concat();
     #[cfg(not(feature = "orb"))]
     let objects = Vec::new();
     let hosts = joined.map(JoinedHost::end).unwrap_or_default();

@@ -7,10 +7,12 @@ use super::declared::{DeclaredOperation, SelectedEvents};
 use super::expand::Operations;
 use super::limits;
 use super::log::{AtPlace, Log, Place};
+use super::machines::endpoints;
 use super::names::Names;
 use super::operation::{read_payload, refuse_twice};
 use super::table::Table;
 use super::value::{InputValue, shortened};
+use crate::endpoint::Endpoint;
 use crate::event::{Event, matches};
 use crate::ids::OperationId;
 use crate::system::Trigger;
@@ -20,6 +22,8 @@ pub(super) struct DeclaredEvent<'a> {
     pub name: AtPlace<&'a str>,
     payload: u32,
     keep: u32,
+    pub endpoints: Vec<AtPlace<Endpoint>>,
+    pub insecure: bool,
 }
 
 pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>) -> Vec<DeclaredEvent<'a>> {
@@ -30,7 +34,9 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>) -> Vec<DeclaredEvent<'a>>
     }
     let event = |(name, table): (AtPlace<&'a str>, Table<'a>)| {
         let keep = table.whole(log, "keep").map_or(0, |keep| keep.value as u32);
-        DeclaredEvent { name, payload: read_payload(log, &table), keep }
+        let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
+        let (payload, endpoints) = (read_payload(log, &table), endpoints(log, &table));
+        DeclaredEvent { name, payload, keep, endpoints, insecure }
     };
     tables.into_iter().map(event).collect()
 }
@@ -323,6 +329,8 @@ pub(super) fn connect(
         consumers: Vec::new(),
         payload: one.payload,
         keep: one.keep,
+        endpoints: one.endpoints.iter().map(|endpoint| endpoint.value.clone()).collect(),
+        insecure: one.insecure,
     };
     let mut events: Vec<Event> = declared.iter().map(event).collect();
     let mut connections = 0;

@@ -268,6 +268,7 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("host.network", "bandwidth", "rate"),
     ("host.network.classes", "ceil", "ceiling"),
     ("host.network.classes", "guarantee", "share"),
+    ("event", "endpoint", "endpoints"),
     ("link", "latency", "delay"),
     ("link", "hosts", "between"),
     ("epoch", "start", "at"),
@@ -461,6 +462,18 @@ const EVENT: &[Key] = &[
         "Bytes that each supplier may pass with it, if its own `payload` is less; at most 64KiB.",
     ),
     key("keep", Kind::Whole(0, 256), Value("0"), "The latest events that a node keeps for late subscribers."),
+    key(
+        "endpoints",
+        Kind::Texts,
+        Described("no event channel for CORBA programs"),
+        "Where CORBA programs receive and publish it: \"tcp/ADDRESS:PORT\", \"tls/ADDRESS:PORT\" or \"unix/PATH\".",
+    ),
+    key(
+        "insecure",
+        Kind::Truth,
+        Value("false"),
+        "True: other machines may do so at its `tcp/` endpoints, without encryption or authentication.",
+    ),
 ];
 
 const OPERATION: &[Key] = &[

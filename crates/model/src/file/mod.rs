@@ -24,6 +24,7 @@ mod measured;
 mod names;
 mod network;
 mod objects;
+mod offered;
 mod operation;
 mod programs;
 mod replicas;
@@ -227,6 +228,7 @@ fn assemble(
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let objects = objects::read(log, &top, &hosts, &operations);
+    offered::check(log, (&declared_events, &events), (&hosts, &processors, &objects), &operations);
     let expand::OperationEdges { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 

@@ -33,6 +33,10 @@ pub fn check(system: &System) {
         assert!(operation.guard == Guard::Off || !operation.trigger.predecessors().is_empty());
     }
     for event in &system.events {
+        assert!(event.insecure || !event.endpoints.iter().any(Endpoint::is_exposed));
+        let host = |id: &OperationId| system.processor(system.operation(*id).on).host;
+        let is_on_one_host = event.suppliers.iter().all(|one| host(one) == host(&event.suppliers[0]));
+        assert!(event.endpoints.is_empty() || (!event.suppliers.is_empty() && is_on_one_host));
         assert!(known(&event.suppliers) && known(&event.consumers) && event.payload <= 65_536);
         let own = |id: &OperationId| system.operation(*id).payload >= event.payload;
         assert!(event.suppliers.iter().all(own));

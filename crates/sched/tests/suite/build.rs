@@ -165,6 +165,7 @@ impl Build {
             on_busy: op.on_busy,
             guard: op.guard,
             timeout: None,
+            lifespan: None,
             payload: 0,
             replication: None,
         }

@@ -15,6 +15,15 @@ use crate::cli::CliError;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HostArguments {}
 
+/// Fails if CORBA programs should receive events.
+pub(super) fn offer_no_events(system: &System) -> Result<(), CliError> {
+    match system.events.iter().find(|event| !event.endpoints.is_empty()) {
+        None => Ok(()),
+        Some(event) => Err(CliError::new(format!("event `{}` has endpoints, but this program has no ORB", event.name))
+            .help("build it with the feature `orb` of the crate hyoshi, or remove `endpoints`")),
+    }
+}
+
 /// The control object of a run: none without `orb`.
 #[derive(Default)]
 pub(super) struct RunControl {}

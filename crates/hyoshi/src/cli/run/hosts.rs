@@ -11,7 +11,7 @@ use hyoshi_node::idl::hyoshi_node::{OutputCounts, PeerStanding};
 use hyoshi_node::{
     Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem, folder,
 };
-use hyoshi_orb::{OrbError, TlsServer};
+use hyoshi_orb::{OrbError, TlsClient, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
@@ -64,7 +64,7 @@ pub(super) struct JoinedHost {
     peers: NodePeers,
     agreed: Agreed,
     /// The certificate of its endpoints.
-    tls: Option<TlsServer>,
+    tls: Option<(TlsServer, TlsClient)>,
     /// Clock offsets are recorded under it.
     first: ProcessorId,
     /// Removed after the last packet.
@@ -141,7 +141,9 @@ impl HostArguments {
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
         let of_hosts = system.hosts.iter().flat_map(|host| &host.endpoints);
-        let mut endpoints = of_hosts.chain(system.objects.iter().flat_map(|object| &object.endpoints));
+        let of_objects = system.objects.iter().flat_map(|object| &object.endpoints);
+        let of_events = system.events.iter().flat_map(|event| &event.endpoints);
+        let mut endpoints = of_hosts.chain(of_objects).chain(of_events);
         let uses_tls = endpoints.any(|one| matches!(one, Endpoint::Tls(_)));
         let tls = match &self.tls_cert {
             Some(cert) if uses_tls => {
@@ -165,7 +167,7 @@ impl HostArguments {
             .control
             .clone()
             .or_else(|| default_socket(&format!("{}.{}", file_name(&system.name), file_name(name))));
-        let server = tls.as_ref().map(|tls| tls.server.clone());
+        let certificate = tls.as_ref().map(|tls| (tls.server.clone(), tls.client.clone()));
         let settings = NodeSettings {
             system: system.clone(),
             text: write(&without_costs(system)),
@@ -185,7 +187,7 @@ impl HostArguments {
         streams::err(format_args!("hyoshi run: host {name} waits for {awaited}, for at most {}\n", self.wait));
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
-        Ok(JoinedHost { peers, agreed, tls: server, first, network })
+        Ok(JoinedHost { peers, agreed, tls: certificate, first, network })
     }
 }
 
@@ -273,7 +275,12 @@ impl JoinedHost {
 
     /// The certificate of its endpoints.
     pub fn tls(&self) -> Option<&TlsServer> {
-        self.tls.as_ref()
+        self.tls.as_ref().map(|(server, _)| server)
+    }
+
+    /// The same for its calls.
+    pub fn tls_client(&self) -> Option<&TlsClient> {
+        self.tls.as_ref().map(|(_, client)| client)
     }
 
     /// Prints events between the hosts.

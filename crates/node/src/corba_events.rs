@@ -1,0 +1,305 @@
+//! Event channels for programs of other ORBs: OMG's event service (formal/2004-10-02), with push suppliers and consumers.
+//!
+//! ```text
+//!   supplier's job ─► channel's thread ─► queue of each consumer ─► its thread ═ push(any) ═► consumer elsewhere
+//!   supplier elsewhere ═ push(any) ═► thread of the ORB ─► job of an operation with `called = true`
+//! ```
+//!
+//! All of its threads run at normal priority, below every lane.
+
+mod consumers;
+mod payload;
+mod proxies;
+mod suppliers;
+
+pub use payload::{any_of_payload, payload_of_any};
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hyoshi_events::EventChannel;
+use hyoshi_model::{Endpoint, Event, HostId, Span};
+use hyoshi_orb::{
+    Adapter, AdapterError, ClientLimits, Interface, Ior, LaneOptions, Orb, Passage, ServerLimits, SystemException,
+    SystemKind, TlsClient, TlsServer, minor,
+};
+
+use crate::idl::cos_event_channel_admin as wire;
+use crate::operators::{build, close_to_others, listen};
+use crate::peers::NodeError;
+use consumers::ProxyPushSupplier;
+use proxies::{Proxies, Proxy};
+use suppliers::ProxyPushConsumer;
+
+/// The largest message: an event with the largest payload (64 KiB) fits.
+const MESSAGE: usize = 128 << 10;
+
+/// The events of a file that programs of other ORBs receive and publish, until it is dropped.
+#[must_use = "clients can connect only while it exists"]
+pub struct CorbaEvents {
+    events: Vec<Arc<OfferedEvent>>,
+    orbs: Vec<(Orb, [Adapter; 2])>,
+    proxies: Arc<Proxies>,
+}
+
+/// An event with endpoints.
+struct OfferedEvent {
+    name: String,
+    channel: EventChannel,
+    /// Whether it can be published.
+    is_open: bool,
+    proxies: Arc<Proxies>,
+    /// That of the channel and its administrations, and that of the proxies.
+    adapters: [Adapter; 2],
+    counts: EventCounts,
+}
+
+/// For its consumers and suppliers.
+struct EventAdministration(Arc<OfferedEvent>);
+
+#[derive(Debug, Default)]
+struct EventCounts {
+    lost: AtomicU64,
+    failed: AtomicU64,
+    disconnected: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What happened to an event at programs of other ORBs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CorbaEventCounts {
+    /// The event.
+    pub event: String,
+    /// Events that consumers lost because their queues were full.
+    pub lost: u64,
+    /// Calls of consumers that failed.
+    pub failed: u64,
+    /// Consumers that were disconnected because they had gone.
+    pub disconnected: u64,
+    /// Publications that were refused.
+    pub refused: u64,
+}
+
+impl CorbaEvents {
+    /// Offers the events of the file that have endpoints; with `host`, only those that this host supplies. The key of an
+    /// event's channel is its name.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen there, or an endpoint over TLS has no certificate.
+    pub fn serve(
+        channel: &EventChannel,
+        host: Option<HostId>,
+        tls: Option<(&TlsServer, &TlsClient)>,
+    ) -> Result<CorbaEvents, NodeError> {
+        let system = channel.system();
+        let host_of = |event: &Event| {
+            let supplier = event.suppliers.first()?;
+            Some(system.processor(system.operation(*supplier).on).host)
+        };
+        let is_here = |event: &&Event| host.is_none_or(|host| host_of(event) == Some(host));
+        let offered = system.events.iter().filter(|event| !event.endpoints.is_empty()).filter(is_here);
+        // Events at the same endpoints share an ORB.
+        let mut groups: Vec<(&[Endpoint], Vec<&str>)> = Vec::new();
+        for event in offered {
+            match groups.iter_mut().find(|(endpoints, _)| *endpoints == event.endpoints) {
+                Some((_, names)) => names.push(&event.name),
+                None => groups.push((&event.endpoints, vec![&event.name])),
+            }
+        }
+        let open = channel.standing().into_iter().filter(|standing| standing.open).map(|standing| standing.name);
+        let open: HashSet<Arc<str>> = open.collect();
+        let mut served = CorbaEvents { events: Vec::new(), orbs: Vec::new(), proxies: Arc::new(Proxies::new()) };
+        for (endpoints, names) in groups {
+            let adapters = served.listen(endpoints, tls)?;
+            for name in names {
+                let event = Arc::new(OfferedEvent {
+                    name: name.to_owned(),
+                    channel: channel.clone(),
+                    is_open: open.contains(name),
+                    proxies: served.proxies.clone(),
+                    adapters: adapters.clone(),
+                    counts: EventCounts::default(),
+                });
+                served.activate(&event).map_err(NodeError::Adapter)?;
+                served.events.push(event);
+            }
+        }
+        served.orbs.iter().for_each(|(orb, _)| orb.ready());
+        Ok(served)
+    }
+
+    fn listen(
+        &mut self,
+        endpoints: &[Endpoint],
+        tls: Option<(&TlsServer, &TlsClient)>,
+    ) -> Result<[Adapter; 2], NodeError> {
+        let lane = LaneOptions { name: "corba-events".to_owned(), threads: 8, brief: true, ..LaneOptions::default() };
+        let limits = ServerLimits {
+            connections: 128,
+            message: MESSAGE,
+            in_flight: 8,
+            backlog: 4 << 20,
+            unfinished: 4 << 20,
+            ending: Span::from_secs(1),
+            ..ServerLimits::default()
+        };
+        let client_limits = ClientLimits { message: MESSAGE, ..ClientLimits::default() };
+        let mut builder = Orb::builder().server_limits(limits).client_limits(client_limits).lane(lane);
+        if let Some((server, client)) = tls {
+            let unusable = |_| NodeError::NoCertificate { endpoint: endpoints[0].clone() };
+            builder = builder.tls_server(server.clone()).tls_client(client.clone()).map_err(unusable)?;
+        }
+        if endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Tls(_))) {
+            // Consumers get no event unencrypted, either.
+            builder = builder.tls_only();
+        }
+        for endpoint in endpoints {
+            builder = listen(builder, endpoint, tls.is_some())?;
+        }
+        let orb = build(builder)?;
+        for endpoint in endpoints {
+            if let Endpoint::Unix(path) = endpoint {
+                close_to_others(Path::new(path))?;
+            }
+        }
+        let channels = orb.adapter("channels").persistent().build().map_err(NodeError::Adapter)?;
+        let proxies = orb.adapter("proxies").build().map_err(NodeError::Adapter)?;
+        let adapters = [channels, proxies];
+        self.proxies.add_adapter(&adapters[1]);
+        self.orbs.push((orb, adapters.clone()));
+        Ok(adapters)
+    }
+
+    /// Clients can find the event's channel from now on.
+    fn activate(&self, event: &Arc<OfferedEvent>) -> Result<(), AdapterError> {
+        let [channels, _] = &event.adapters;
+        let channel = channels.activate_as::<dyn wire::EventChannel>(event.id("channel"), event.clone())?;
+        channels.activate_as::<dyn wire::ConsumerAdmin>(
+            event.id("consumers"),
+            Arc::new(EventAdministration(event.clone())),
+        )?;
+        channels.activate_as::<dyn wire::SupplierAdmin>(
+            event.id("suppliers"),
+            Arc::new(EventAdministration(event.clone())),
+        )?;
+        self.orbs.last().map_or(Ok(()), |(orb, _)| orb.publish(&event.name, &channel))
+    }
+
+    /// What happened so far, by event.
+    pub fn counts(&self) -> Vec<CorbaEventCounts> {
+        let counts = |event: &Arc<OfferedEvent>| {
+            let EventCounts { lost, failed, disconnected, refused } = &event.counts;
+            let [lost, failed, disconnected, refused] =
+                [lost, failed, disconnected, refused].map(|count| count.load(Ordering::Relaxed));
+            CorbaEventCounts { event: event.name.clone(), lost, failed, disconnected, refused }
+        };
+        self.events.iter().map(counts).collect()
+    }
+
+    /// Disconnects all clients, and informs those that can be called. It lasts 2 s at most.
+    pub fn end(&self) {
+        self.orbs.iter().flat_map(|(_, adapters)| adapters).for_each(|adapter| adapter.pass(Passage::Discarding));
+        self.proxies.end_all();
+    }
+}
+
+impl Drop for CorbaEvents {
+    fn drop(&mut self) {
+        self.end();
+        for (orb, adapters) in self.orbs.drain(..) {
+            // Servants and adapters refer to each other.
+            adapters.into_iter().for_each(Adapter::destroy);
+            orb.shutdown();
+        }
+    }
+}
+
+impl fmt::Debug for CorbaEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.events.iter().map(|event| &event.name)).finish()
+    }
+}
+
+impl OfferedEvent {
+    /// The id of one of its objects.
+    fn id(&self, object: &str) -> String {
+        format!("{object} {}", self.name)
+    }
+
+    fn administration<T: Interface + ?Sized>(&self, object: &str) -> Result<Option<T::Stub>, SystemException> {
+        let stub = self.adapters[0].reference::<T>(self.id(object));
+        Ok(Some(stub.map_err(|_| SystemKind::BadInvOrder.not_done(minor::NO_ORB))?))
+    }
+
+    /// Whether a reference is to a proxy of this node.
+    fn has_object(&self, reference: &Ior) -> bool {
+        self.proxies.has_object(reference)
+    }
+
+    /// Activates a new proxy.
+    fn obtain<T: Interface + ?Sized>(
+        &self,
+        servant: impl FnOnce(Arc<Proxy>) -> Arc<T>,
+    ) -> Result<Option<T::Stub>, SystemException> {
+        let proxy = self.proxies.obtain(&self.adapters[1])?;
+        let object = self.adapters[1].activate_as::<T>(proxy.id.to_be_bytes(), servant(proxy.clone()));
+        match object {
+            Ok(object) => Ok(Some(object)),
+            Err(_) => {
+                self.proxies.end(&proxy);
+                Err(SystemKind::BadInvOrder.not_done(minor::NO_ORB))
+            }
+        }
+    }
+}
+
+impl wire::ConsumerAdmin for EventAdministration {
+    fn obtain_push_supplier(&self) -> Result<Option<wire::ProxyPushSupplierStub>, SystemException> {
+        let servant = |proxy| Arc::new(ProxyPushSupplier { event: self.0.clone(), proxy });
+        self.0.obtain::<dyn wire::ProxyPushSupplier>(|proxy| servant(proxy))
+    }
+
+    fn obtain_pull_supplier(&self) -> Result<Option<wire::ProxyPullSupplierStub>, SystemException> {
+        Err(no_pull())
+    }
+}
+
+impl wire::SupplierAdmin for EventAdministration {
+    fn obtain_push_consumer(&self) -> Result<Option<wire::ProxyPushConsumerStub>, SystemException> {
+        if !self.0.is_open {
+            return Err(SystemKind::NoImplement.not_done(minor::EVENT_NO_SUPPLIER));
+        }
+        let servant = |proxy| Arc::new(ProxyPushConsumer { event: self.0.clone(), proxy });
+        self.0.obtain::<dyn wire::ProxyPushConsumer>(|proxy| servant(proxy))
+    }
+
+    fn obtain_pull_consumer(&self) -> Result<Option<wire::ProxyPullConsumerStub>, SystemException> {
+        Err(no_pull())
+    }
+}
+
+impl wire::EventChannel for OfferedEvent {
+    fn for_consumers(&self) -> Result<Option<wire::ConsumerAdminStub>, SystemException> {
+        self.administration::<dyn wire::ConsumerAdmin>("consumers")
+    }
+
+    fn for_suppliers(&self) -> Result<Option<wire::SupplierAdminStub>, SystemException> {
+        self.administration::<dyn wire::SupplierAdmin>("suppliers")
+    }
+
+    fn destroy(&self) -> Result<(), SystemException> {
+        Err(SystemKind::NoPermission.not_done(minor::EVENT_DESTROY))
+    }
+}
+
+fn gone() -> SystemException {
+    SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT)
+}
+
+fn no_pull() -> SystemException {
+    SystemKind::NoImplement.not_done(minor::EVENT_PULL)
+}
