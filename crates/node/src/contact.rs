@@ -10,9 +10,10 @@ use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, System
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, ThreadPolicy, set_own_policy};
-use hyoshi_runtime::OutgoingCompletions;
+use hyoshi_runtime::{OutgoingCompletion, OutgoingCompletions};
 
 use crate::agreement::NodeProgress;
+use crate::carrier::{CompletionSender, completion};
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Peer as _, PeerStub, Reason, Refused};
 use crate::offset::RoundTrip;
@@ -303,43 +304,59 @@ fn sleep(shared: &NodeState, at: usize, span: Span) {
 }
 
 /// Sends completions to a peer until the node ends. Completions present at one wake-up are sent together.
-pub(crate) fn send(shared: &Arc<NodeState>, at: usize, dial: &PeerStubs, mut departures: OutgoingCompletions) {
+pub(crate) fn send(
+    shared: &NodeState,
+    at: usize,
+    sender: &mut dyn CompletionSender,
+    mut departures: OutgoingCompletions,
+) {
     let peer = &shared.peers[at];
-    let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
-    let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
     while !shared.is_over() {
         departures.wait(LATER);
         let mut put_off = 0;
         while let Some(departure) = departures.take() {
             let session = peer.sends_as.load(Ordering::Acquire);
-            let sent = session != 0 && {
-                let what = completion(&departure.signal);
-                let stub = stubs.get(peer.sends_at.load(Ordering::Acquire));
-                stub.is_some_and(|stub| stub.complete(session, &what, departure.payload()).is_ok())
-            };
+            let sent = session != 0 && sender.send(session, &departure);
             let counted = if sent { &peer.sent } else { &peer.unsent };
             counted.fetch_add(1, Ordering::Relaxed);
             put_off += usize::from(sent);
             if put_off == BATCH {
-                dial.orb.flush();
+                sender.flush();
                 put_off = 0;
             }
         }
         if put_off > 0 {
-            dial.orb.flush();
+            sender.flush();
         }
     }
 }
 
-fn completion(signal: &hyoshi_trace::Signal) -> wire::Completion {
-    wire::Completion {
-        source: signal.from.0,
-        target: signal.to.0,
-        position: signal.position,
-        number: signal.number,
-        origin: signal.origin.as_nanos(),
-        period: signal.period.as_nanos(),
-        sent: signal.due.as_nanos(),
+/// Completions to a peer over IIOP.
+pub(crate) struct IiopSender {
+    shared: Arc<NodeState>,
+    at: usize,
+    dial: Arc<PeerStubs>,
+    /// At each endpoint.
+    stubs: Vec<PeerStub>,
+}
+
+impl IiopSender {
+    pub fn new(shared: Arc<NodeState>, at: usize, dial: Arc<PeerStubs>) -> IiopSender {
+        let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
+        let stubs = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
+        IiopSender { shared, at, dial, stubs }
+    }
+}
+
+impl CompletionSender for IiopSender {
+    fn send(&mut self, session: u64, departure: &OutgoingCompletion) -> bool {
+        let what = completion(&departure.signal);
+        let stub = self.stubs.get(self.shared.peers[self.at].sends_at.load(Ordering::Acquire));
+        stub.is_some_and(|stub| stub.complete(session, &what, departure.payload()).is_ok())
+    }
+
+    fn flush(&mut self) {
+        self.dial.orb.flush();
     }
 }
 

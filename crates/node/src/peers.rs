@@ -17,7 +17,8 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread};
 use hyoshi_runtime::Prepared;
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
-use crate::contact::{self, MOST_LEAD, PeerStubs};
+use crate::carrier::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender};
+use crate::contact::{self, IiopSender, MOST_LEAD, PeerStubs};
 use crate::idl::hyoshi_node as wire;
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::offset::Estimate;
@@ -48,6 +49,8 @@ pub struct NodeSettings {
     pub cpu: Option<u32>,
     /// Settings for endpoints over TLS.
     pub tls: Option<Tls>,
+    /// Carries completions to and from hosts that do not use IIOP for them.
+    pub carrier: Option<Box<dyn CompletionCarrier>>,
     /// The path of its control socket.
     pub control: Option<PathBuf>,
     /// Requested when the operator stops the node.
@@ -99,6 +102,8 @@ pub enum NodeError {
         /// Why.
         error: io::Error,
     },
+    /// The transport of completions cannot start.
+    Carrier(CarrierError),
     /// No further thread.
     Thread(io::Error),
     /// Two hosts run apart, so this one can join neither.
@@ -122,6 +127,7 @@ impl fmt::Display for NodeError {
             NodeError::Orb(error) => error.fmt(f),
             NodeError::Adapter(error) => error.fmt(f),
             NodeError::Socket { path, error } => write!(f, "cannot listen at {}: {error}", path.display()),
+            NodeError::Carrier(error) => f.write_str(&error.message),
             NodeError::Thread(error) => write!(f, "cannot start another thread: {error}"),
             NodeError::Apart(one, other) => {
                 write!(f, "hosts `{one}` and `{other}` run apart: each began without the other")
@@ -148,6 +154,7 @@ impl NodeError {
                  must be addresses of this machine"
                     .to_owned()
             }
+            NodeError::Carrier(error) => error.remedy.clone(),
             NodeError::Socket { error, .. } => return UntrustedPath::of(error).map(UntrustedPath::remedy),
             NodeError::Apart(..) => "stop the nodes of one of them, then restart them".to_owned(),
             NodeError::Ended { .. } => "start all nodes again".to_owned(),
@@ -165,6 +172,8 @@ pub struct NodePeers {
     threads: Vec<SpawnedThread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
     orbs: Vec<Orb>,
+    /// Its connections close after the senders have ended.
+    carrier: Option<Box<dyn CompletionCarrier>>,
 }
 
 /// The clocks of the other hosts' machines.
@@ -202,7 +211,7 @@ impl NodePeers {
     ///
     /// If it cannot listen there, or the system refuses threads.
     pub fn start(settings: NodeSettings, node: &mut Prepared) -> Result<NodePeers, NodeError> {
-        let NodeSettings { system, text, host, wait, cpu, tls, control, interrupt } = settings;
+        let NodeSettings { system, text, host, wait, cpu, tls, carrier, control, interrupt } = settings;
         let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
@@ -220,8 +229,12 @@ impl NodePeers {
             threads: Vec::new(),
             senders: Vec::new(),
             orbs: Vec::new(),
+            carrier,
         };
         peers.listen(cpu, tls.as_ref())?;
+        if let Some(carrier) = &mut peers.carrier {
+            carrier.open(ArrivingCompletions::new(peers.shared.clone()), cpu).map_err(NodeError::Carrier)?;
+        }
         if let Some(socket) = control {
             let operators = peers.operators(OperatorAccess::User);
             peers.orbs.push(operators::serve(&socket, operators)?);
@@ -242,7 +255,10 @@ impl NodePeers {
             if let Some(own) = departures.iter().position(|departures| departures.to() == id) {
                 let (shared, departures) = (peers.shared.clone(), departures.swap_remove(own));
                 peers.senders.push(departures.wake());
-                let send = move || contact::send(&shared, at, &dial, departures);
+                let carried = peers.carrier.as_mut().and_then(|carrier| carrier.sender(id));
+                let mut sender: Box<dyn CompletionSender> =
+                    carried.unwrap_or_else(|| Box::new(IiopSender::new(shared.clone(), at, dial)));
+                let send = move || contact::send(&shared, at, &mut *sender, departures);
                 peers.spawn(format!("to-{name:.12}"), cpu, ThreadPolicy::Fifo(RELEASE), send)?;
             }
         }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_model::{OperationId, ProcessorId, Span};
+use hyoshi_model::{ProcessorId, Span};
 use hyoshi_orb::{SystemException, certificate_names, current};
-use hyoshi_trace::Signal;
 
 use crate::agreement::NodeProgress;
+use crate::carrier::receive;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Reason, Refused};
 use crate::peer::{OtherHost, PeerLink};
@@ -103,7 +103,7 @@ impl wire::Peer for ForPeers {
             self.0.wakes[at].post();
         }
         let mut inbox = peer.inbox.lock();
-        (inbox.arrived, inbox.protected) = (0, 0);
+        inbox.begin_session();
         peer.session.store(session, Ordering::Release);
         Ok(wire::Welcome { who: self.0.introduction(), session })
     }
@@ -133,31 +133,9 @@ impl wire::Peer for ForPeers {
             self.0.strangers.refuse(self.0.now());
             return Ok(());
         };
-        let signal = Signal {
-            from: OperationId(what.source),
-            to: OperationId(what.target),
-            position: what.position,
-            number: what.number,
-            origin: peer.to_own(what.origin),
-            period: Span::from_nanos(what.period),
-            due: peer.to_own(what.sent),
-            ticket: None,
-        };
-        let mut inbox = peer.inbox.lock();
-        if !inbox.allowance.take(self.0.now()) {
-            drop(inbox);
-            peer.rejected.fetch_add(1, Ordering::Relaxed);
+        if !receive(peer, self.0.now(), what, payload) {
             std::thread::sleep(PENALTY);
-            return Ok(());
         }
-        inbox.arrived += 1;
-        let pushed = inbox.arrivals.as_mut().is_some_and(|arrivals| {
-            let pushed = arrivals.push(signal, payload).is_ok();
-            arrivals.deliver();
-            pushed
-        });
-        let counted = if pushed { &peer.received } else { &peer.rejected };
-        counted.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -210,6 +188,7 @@ pub(crate) fn node_standing(shared: &NodeState) -> wire::NodeStanding {
 
 /// The state of a peer.
 pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::PeerStanding {
+    let missing = peer.inbox.lock().missing();
     let known = peer.known.lock();
     let ahead = known.ahead(now, Some(own));
     let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
@@ -224,6 +203,7 @@ pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::
         sent: count(&peer.sent),
         unsent: count(&peer.unsent),
         unconfirmed: count(&peer.unconfirmed) + known.overdue,
+        missing,
         received: count(&peer.received),
         rejected: count(&peer.rejected),
         joined: known.joined,

@@ -160,6 +160,7 @@ impl HostArguments {
             wait: self.wait,
             cpu: cpus.first().map(|(_, cpu)| *cpu),
             tls,
+            carrier: None,
             control,
             interrupt,
         };
@@ -283,7 +284,7 @@ impl JoinedHost {
 
 /// A summary of the exchange with one host.
 fn summary(peer: &PeerStanding) -> ReportNote {
-    let PeerStanding { host, state, sent, unsent, unconfirmed, received, rejected, .. } = peer;
+    let PeerStanding { host, state, sent, unsent, unconfirmed, missing, received, rejected, .. } = peer;
     let mut text = match (state.as_str(), peer.because.as_str()) {
         ("joined", _) | ("lost", ENDED) => format!("host {host}"),
         (state, "") => format!("host {host} ({state})"),
@@ -295,12 +296,13 @@ fn summary(peer: &PeerStanding) -> ReportNote {
         text += &format!(": clock {offset:.3} {side} (error at most {error:.3})");
     }
     text += &format!("; {sent} completions sent, {received} received");
-    let counts = [(unsent, "not sent"), (unconfirmed, "sent but not confirmed"), (rejected, "rejected")];
+    let counts =
+        [(unsent, "not sent"), (unconfirmed, "sent but not confirmed"), (missing, "missing"), (rejected, "rejected")];
     for (count, what) in counts.into_iter().filter(|(count, _)| **count > 0) {
         text += &format!(", {count} {what}");
     }
     // A host that ends with its run, a moment before this one, was not lost.
     let there = state == "joined" || (state == "lost" && peer.because == ENDED);
-    let lost = unsent + unconfirmed + rejected > 0 || !there;
+    let lost = unsent + unconfirmed + missing + rejected > 0 || !there;
     note(if lost { NoteLevel::Degraded } else { NoteLevel::Info }, "hosts", text)
 }
