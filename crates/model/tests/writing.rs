@@ -188,7 +188,7 @@ proptest! {
     ) {
         let mut text = format!(
             "name = 'a \\\"b\\\" \\\\ c'\nseed = {}\nduration = '7s'\n[host.a]\nendpoints = ['tcp/a:{}', 'unix//run/a']\n\
-             insecure = true\nclock_error = '{}us'\n[host.b]\nenabled = {}\nendpoints = ['tls/[fd00::{}]:1']\n[processor.p0]\nhost = 'a'\n\
+             insecure = true\nclock_error = '{}us'\n[host.b]\nenabled = {}\nendpoints = ['tls/[fd00::{}]:1']\nzenoh = 'tcp/[::1]:7450'\n[processor.p0]\nhost = 'a'\n\
              cap = '{}%'\ncancel = {}\npreemption = 'full'\n[processor.p1]\nhost = 'b'\nstrategy = ['RMS', 'MUF']\n\
              switch = {{ margin = '{}us' }}\ncosts = {{ timer = '{}ns' }}\n[resource.r]\n\
              [[link]]\nbetween = ['a', 'b']\ndelay = ['1us', '{}us']\nloss = '{}%'\n",

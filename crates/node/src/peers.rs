@@ -79,6 +79,11 @@ pub enum NodeError {
         /// Its name.
         host: String,
     },
+    /// A host receives completions over Zenoh, and the settings have no [`NodeSettings::carrier`].
+    NoCarrier {
+        /// Its name.
+        host: String,
+    },
     /// An endpoint over TLS needs a certificate.
     NoCertificate {
         /// The endpoint.
@@ -121,6 +126,9 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NodeError::NoEndpoints { host } => write!(f, "host `{host}` has no endpoints"),
+            NodeError::NoCarrier { host } => {
+                write!(f, "host `{host}` receives completions over Zenoh, and this program was built without it")
+            }
             NodeError::NoCertificate { endpoint } => write!(f, "endpoint {endpoint} needs a certificate"),
             NodeError::Endpoint(error) => error.fmt(f),
             NodeError::Name { host } => write!(f, "no certificate can be for a host named `{host}`"),
@@ -146,6 +154,9 @@ impl NodeError {
         Some(match self {
             NodeError::NoEndpoints { host } => {
                 format!("add `endpoints = [\"tcp/127.0.0.1:7447\"]` to [host.{host}], with an address of its machine")
+            }
+            NodeError::NoCarrier { host } => {
+                format!("build it with `--features zenoh`, or remove `zenoh` from [host.{host}]")
             }
             NodeError::NoCertificate { .. } => "add --tls-cert, --tls-key and --tls-roots".to_owned(),
             NodeError::Name { .. } => "use letters, digits and `-`".to_owned(),
@@ -215,6 +226,10 @@ impl NodePeers {
         let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
+        }
+        let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
+        if let Some(host) = hosts.find(|host| host.zenoh.is_some() && carrier.is_none()) {
+            return Err(NodeError::NoCarrier { host: host.name.clone() });
         }
         let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some()));
         for arrivals in node.take_arrivals() {

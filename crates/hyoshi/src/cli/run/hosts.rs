@@ -8,7 +8,8 @@ use clap::Args;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::PeerStanding;
 use hyoshi_node::{
-    Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem, folder,
+    Agreed, CompletionCarrier, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem,
+    folder,
 };
 use hyoshi_orb::{OrbError, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
@@ -160,7 +161,7 @@ impl HostArguments {
             wait: self.wait,
             cpu: cpus.first().map(|(_, cpu)| *cpu),
             tls,
-            carrier: None,
+            carrier: carrier(system, host),
             control,
             interrupt,
         };
@@ -172,6 +173,17 @@ impl HostArguments {
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
         Ok(JoinedHost { peers, agreed, tls: server, first })
     }
+}
+
+/// Carries completions over Zenoh, if a host of the file uses it.
+#[cfg(feature = "zenoh")]
+fn carrier(system: &Arc<System>, host: HostId) -> Option<Box<dyn CompletionCarrier>> {
+    hyoshi_zenoh::ZenohCarrier::new(system, host).map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>)
+}
+
+#[cfg(not(feature = "zenoh"))]
+fn carrier(_: &Arc<System>, _: HostId) -> Option<Box<dyn CompletionCarrier>> {
+    None
 }
 
 pub(super) fn failed(error: NodeError) -> CliError {
