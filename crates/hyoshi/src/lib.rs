@@ -8,9 +8,10 @@
 //! |---|---|
 //! | `broker` | programs under the CPU broker: `broker`, `exec`, `attach`, `top`, `run` of files with reservations |
 //! | `orb` | CORBA: the modules `orb` and `naming`, and `ior`, `call`, `idl`, `naming` |
+//! | `zenoh` | completions between hosts over Zenoh, for files with `zenoh` |
 //! | `reproduce` | the papers' experiments: `reproduce` |
 //!
-//! All are on by default, for the `hyoshi` command. Your own program compiles much faster without
+//! All but `zenoh` are on by default, for the `hyoshi` command. Your own program compiles much faster without
 //! the features that it does not use.
 //!
 //! ```

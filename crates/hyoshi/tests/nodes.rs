@@ -64,6 +64,16 @@ wcet = "0.5ms"
     )
 }
 
+/// The same, with completions over Zenoh.
+#[cfg(feature = "zenoh")]
+fn uav_over_zenoh(duration: &str) -> String {
+    let with_zenoh = |line: &str| match line.starts_with("endpoints = ") {
+        true => format!("{line}\nzenoh = \"tcp/{}\"\n", unused_address()),
+        false => format!("{line}\n"),
+    };
+    uav(duration).lines().map(with_zenoh).collect()
+}
+
 /// A process that is killed with its test.
 struct Running(Child);
 
@@ -110,10 +120,20 @@ fn count(peer: &Value, what: &str) -> u64 {
 
 #[test]
 fn two_processes_run_one_system_and_either_may_be_started_first() {
+    two_processes_run(uav);
+}
+
+#[cfg(feature = "zenoh")]
+#[test]
+fn two_processes_run_one_system_over_zenoh() {
+    two_processes_run(uav_over_zenoh);
+}
+
+fn two_processes_run(system: impl Fn(&str) -> String) {
     let _alone = alone();
     for first in ["drone", "station"] {
         let place = Place::new();
-        place.write("uav.toml", uav("1s"));
+        place.write("uav.toml", system("1s"));
         let second = if first == "drone" { "station" } else { "drone" };
         let words = |host| {
             format!(
@@ -347,10 +367,10 @@ fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there(
 }
 
 /// Kills the drone so many times, while the station goes on.
-fn killed_and_restarted(times: u32) {
+fn killed_and_restarted(times: u32, system: &str) {
     let _alone = alone();
     let place = Place::new();
-    place.write("uav.toml", uav("10min"));
+    place.write("uav.toml", system);
     let words = |host: &str, more: &str| {
         format!("run uav.toml --host {host} --control {}/{host}.sock --no-report {more}", place.path().display())
     };
@@ -405,12 +425,37 @@ fn killed_and_restarted(times: u32) {
 
 #[test]
 fn a_node_that_is_killed_and_restarted_costs_the_other_no_deadline() {
-    killed_and_restarted(3);
+    killed_and_restarted(3, &uav("10min"));
+}
+
+#[cfg(feature = "zenoh")]
+#[test]
+fn a_node_that_is_killed_and_restarted_resumes_over_zenoh_and_losses_are_counted() {
+    killed_and_restarted(3, &uav_over_zenoh("10min"));
+}
+
+#[cfg(feature = "zenoh")]
+#[test]
+#[ignore = "takes minutes"]
+fn fifty_kills_over_zenoh_cost_the_other_node_no_deadline_and_no_memory() {
+    killed_and_restarted(50, &uav_over_zenoh("10min"));
+}
+
+#[cfg(not(feature = "zenoh"))]
+#[test]
+fn a_file_with_zenoh_needs_a_program_with_zenoh() {
+    let place = Place::new();
+    place.write("uav.toml", uav("1s").replacen("endpoints = ", "zenoh = \"tcp/127.0.0.1:7450\"\nendpoints = ", 1));
+    place.hyoshi("check uav.toml");
+    let words = format!("run uav.toml --host station --control {}/station.sock", place.path().display());
+    let ended = place.hyoshi(&words).exits(2);
+    assert!(ended.err.contains("host `drone` receives completions over Zenoh"), "{}", ended.err);
+    assert!(ended.err.contains("--features zenoh"), "{}", ended.err);
 }
 
 /// `.ci/long`.
 #[test]
 #[ignore = "takes minutes"]
 fn fifty_kills_cost_the_other_node_no_deadline_and_no_memory() {
-    killed_and_restarted(50);
+    killed_and_restarted(50, &uav("10min"));
 }

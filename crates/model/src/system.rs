@@ -104,6 +104,8 @@ pub struct Host {
     pub name: String,
     /// The endpoints of its node while a system runs in several processes; no endpoint occurs twice in a system.
     pub endpoints: Vec<Endpoint>,
+    /// Where its node receives completions over Zenoh, an [`Endpoint::Tcp`]; `None`: over IIOP, at `endpoints`.
+    pub zenoh: Option<Endpoint>,
     /// True if its node may accept unencrypted connections from other machines.
     pub insecure: bool,
     /// The largest difference between its clock and those of other hosts while a system runs in several processes.

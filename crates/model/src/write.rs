@@ -161,6 +161,9 @@ fn percentage(ppm: u32) -> String {
 fn write_host(text: &mut String, host: &Host, enabled: bool) {
     header(text, "host", &host.name);
     write_endpoints(text, &host.endpoints);
+    if let Some(zenoh) = &host.zenoh {
+        line(text, "zenoh", quoted(&zenoh.to_string()));
+    }
     if host.insecure {
         line(text, "insecure", "true");
     }

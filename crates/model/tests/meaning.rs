@@ -430,6 +430,7 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
         [host.b]
         insecure = true
         endpoints = ["tcp/b.example.org:7447"]
+        zenoh = "tcp/[fd00::3]:7450"
         enabled = false
         [processor.p]
         host = "a"
@@ -456,6 +457,8 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
     let (a, b) = (HostId(0), HostId(1));
     let endpoints: Vec<String> = system.hosts[0].endpoints.iter().map(|endpoint| endpoint.to_string()).collect();
     assert_eq!(endpoints, ["tls/10.0.0.2:7447", "unix//run/a"]);
+    let zenoh = system.hosts.iter().map(|host| host.zenoh.as_ref().map(|endpoint| endpoint.to_string()));
+    assert_eq!(zenoh.collect::<Vec<_>>(), [None, Some("tcp/[fd00::3]:7450".to_string())]);
     assert_eq!((system.hosts[0].clock_error, system.clock_error(b, a)), (Some(ms(1)), ms(1)));
     assert_eq!(system.clock_error(a, a), Span::ZERO);
     let link = |epoch| system.link_setting(epoch, b, a);

@@ -310,6 +310,7 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Optio
         wait: Span::from_secs(20),
         cpu: Some(cpus()[host as usize]),
         tls: None,
+        carrier: None,
         control: None,
         events: None,
         interrupt: Interrupt::manual(Arc::new(Wake::new())),

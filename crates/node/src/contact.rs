@@ -13,6 +13,7 @@ use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, Dscp, ThreadPolicy, set_own_policy};
 
 use crate::agreement::NodeProgress;
+use crate::carrier::{CompletionSender, completion};
 use crate::departures::{Departing, Departures};
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Peer as _, PeerStub, Reason, Refused};
@@ -309,51 +310,115 @@ fn sleep(shared: &NodeState, at: usize, span: Span) {
 
 /// Sends completions and outputs to a peer until the node ends. Those present at one wake-up are sent together. With
 /// `keeps` it opens the connection and keeps it from becoming idle.
-pub(crate) fn send(shared: &Arc<NodeState>, at: usize, dial: &PeerStubs, mut departures: impl Departures, keeps: bool) {
+pub(crate) fn send(
+    shared: &NodeState,
+    at: usize,
+    sender: &mut dyn DepartureSender,
+    mut departures: impl Departures,
+    keeps: bool,
+) {
     let peer = &shared.peers[at];
-    let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
-    let stubs: Vec<PeerStub> = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
     while !shared.is_over() {
         departures.wait(LATER);
         if let Some(late) = departures.late_outputs() {
             peer.outputs.late.store(late, Ordering::Relaxed);
         }
         let (mut put_off, mut idle) = (0, true);
-        let session = || (peer.sends_as.load(Ordering::Acquire), stubs.get(peer.sends_at.load(Ordering::Acquire)));
+        let session = || peer.sends_as.load(Ordering::Acquire);
         while departures.next(|departing, payload| {
-            let sent = match (session(), departing) {
-                ((0, _) | (_, None), _) => false,
-                ((session, Some(stub)), Departing::Completion(signal)) => {
-                    stub.complete(session, &completion(signal), payload).is_ok()
-                }
-                ((session, Some(stub)), Departing::Output(what, _)) => stub.replicate(session, what, payload).is_ok(),
-            };
+            let session = session();
+            let sent = session != 0 && sender.send(session, departing, payload);
             peer.count_sent(departing, sent);
             put_off += usize::from(sent);
             idle = false;
             if put_off == BATCH {
-                dial.orb.flush();
+                sender.flush();
                 put_off = 0;
             }
         }) {}
-        if let (true, (session @ 1.., Some(stub))) = (keeps && idle, session()) {
-            put_off += usize::from(stub.keep(session).is_ok());
+        if keeps && idle && session() != 0 {
+            put_off += usize::from(sender.keep(session()));
         }
         if put_off > 0 {
-            dial.orb.flush();
+            sender.flush();
         }
     }
 }
 
-fn completion(signal: &hyoshi_trace::Signal) -> wire::Completion {
-    wire::Completion {
-        source: signal.from.0,
-        target: signal.to.0,
-        position: signal.position,
-        number: signal.number,
-        origin: signal.origin.as_nanos(),
-        period: signal.period.as_nanos(),
-        sent: signal.due.as_nanos(),
+/// Completions to a peer over IIOP.
+pub(crate) struct IiopSender {
+    shared: Arc<NodeState>,
+    at: usize,
+    dial: Arc<PeerStubs>,
+    /// At each endpoint.
+    stubs: Vec<PeerStub>,
+}
+
+impl IiopSender {
+    pub fn new(shared: Arc<NodeState>, at: usize, dial: Arc<PeerStubs>) -> IiopSender {
+        let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
+        let stubs = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
+        IiopSender { shared, at, dial, stubs }
+    }
+}
+
+/// Sends what departs to one peer.
+pub(crate) trait DepartureSender: Send {
+    /// Sends or queues it in a session, without waiting for a peer that does not read. False if it cannot.
+    fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool;
+
+    /// Keeps an idle connection open. True if something is queued.
+    fn keep(&mut self, session: u64) -> bool;
+
+    /// Sends what is queued.
+    fn flush(&mut self);
+}
+
+impl IiopSender {
+    fn stub(&self) -> Option<&PeerStub> {
+        self.stubs.get(self.shared.peers[self.at].sends_at.load(Ordering::Acquire))
+    }
+}
+
+impl DepartureSender for IiopSender {
+    fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool {
+        let Some(stub) = self.stub() else { return false };
+        match departing {
+            Departing::Completion(signal) => stub.complete(session, &completion(signal), payload).is_ok(),
+            Departing::Output(what, _) => stub.replicate(session, what, payload).is_ok(),
+        }
+    }
+
+    fn keep(&mut self, session: u64) -> bool {
+        self.stub().is_some_and(|stub| stub.keep(session).is_ok())
+    }
+
+    fn flush(&mut self) {
+        self.dial.orb.flush();
+    }
+}
+
+/// Sends completions over another transport, and outputs over IIOP.
+pub(crate) struct CarriedSender {
+    pub completions: Box<dyn CompletionSender>,
+    pub outputs: IiopSender,
+}
+
+impl DepartureSender for CarriedSender {
+    fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool {
+        match departing {
+            Departing::Completion(signal) => self.completions.send(session, signal, payload),
+            Departing::Output(..) => self.outputs.send(session, departing, payload),
+        }
+    }
+
+    fn keep(&mut self, session: u64) -> bool {
+        self.outputs.keep(session)
+    }
+
+    fn flush(&mut self) {
+        self.completions.flush();
+        self.outputs.flush();
     }
 }
 

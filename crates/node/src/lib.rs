@@ -2,8 +2,8 @@
 //!
 //! [`NodePeers`] connects the node of one host, made with [`hyoshi_runtime::Node::for_host`], to the nodes of the other
 //! hosts. They agree on instant 0 ([`agreement`]), compare their clocks ([`offset`]), and send each other completions
-//! over IIOP (`idl/node.idl`). If a host is late, lost or restarted, the others report it and continue. `docs/node.md`
-//! is the tour. [`Objects`] serves objects of the file, [`CorbaEvents`] its events.
+//! over IIOP (`idl/node.idl`) or a [`CompletionCarrier`]. If a host is late, lost or restarted, the others report it
+//! and continue. `docs/node.md` is the tour. [`Objects`] serves objects of the file, [`CorbaEvents`] its events.
 //!
 //! ```text
 //!   completing lane ─► ring ─► sender's thread ═ IIOP ═► thread of the ORB ─► ring ─► dispatcher ─► lane
@@ -18,6 +18,7 @@
 
 pub mod agreement;
 mod callers;
+mod carrier;
 mod ceilings;
 mod contact;
 mod control;
@@ -35,6 +36,7 @@ mod shared;
 mod strangers;
 mod watched_events;
 
+pub use carrier::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender, completion};
 pub use contact::corbaloc;
 pub use control::{ClientError, KEY, NodeClient, folder, sockets};
 pub use corba_events::CorbaEvents;

@@ -127,6 +127,11 @@ pub(crate) struct Inbox {
     pub arrivals: Option<IncomingCompletions>,
     /// Of this session.
     pub arrived: u64,
+    /// Of this session, over another transport than IIOP, and the largest sequence number of those.
+    pub carried: u64,
+    pub sequence: u64,
+    /// Completions of earlier sessions that did not arrive, by their sequence numbers.
+    pub missing_before: u64,
     /// Connections of this session that strangers do not displace.
     pub protected: u32,
     /// Twice the file's rate.
@@ -151,6 +156,18 @@ const EXCHANGES: u64 = 100;
 
 /// Completions that a peer may send at once.
 const BURST: u64 = 1024;
+
+impl Inbox {
+    /// Completions that did not arrive, by their sequence numbers. Those on their way count while later ones arrive.
+    pub fn missing(&self) -> u64 {
+        self.missing_before.saturating_add(self.sequence.saturating_sub(self.carried))
+    }
+
+    pub fn begin_session(&mut self) {
+        self.missing_before = self.missing();
+        (self.arrived, self.carried, self.sequence, self.protected) = (0, 0, 0, 0);
+    }
+}
 
 impl Allowance {
     pub fn new(rate: u64, burst: u64) -> Self {
@@ -321,6 +338,23 @@ mod tests {
         peer.sent.store(15, Ordering::Relaxed);
         peer.session_over(&mut peer.known.lock());
         assert_eq!(peer.unconfirmed.load(Ordering::Relaxed), 8);
+    }
+
+    #[test]
+    fn gaps_between_sequence_numbers_are_counted_over_all_sessions() {
+        let mut inbox = Inbox::default();
+        let mut arrive = |inbox: &mut Inbox, sequence: u64| {
+            (inbox.carried, inbox.sequence) = (inbox.carried + 1, inbox.sequence.max(sequence));
+        };
+        [1, 2, 5, 4].into_iter().for_each(|sequence| arrive(&mut inbox, sequence));
+        assert_eq!(inbox.missing(), 1, "order does not matter");
+        inbox.begin_session();
+        assert_eq!(inbox.missing(), 1);
+        [3, 1, 2].into_iter().for_each(|sequence| arrive(&mut inbox, sequence));
+        assert_eq!(inbox.missing(), 1);
+        arrive(&mut inbox, u64::MAX);
+        inbox.begin_session();
+        assert_eq!(inbox.missing(), u64::MAX - 3);
     }
 
     #[test]

@@ -18,7 +18,8 @@ use hyoshi_os::{Clock, Dscp, Interrupt, MonotonicClock, Spawn, SpawnedThread};
 use hyoshi_runtime::Prepared;
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
-use crate::contact::{self, MOST_LEAD, PeerStubs};
+use crate::carrier::{ArrivingCompletions, CarrierError, CompletionCarrier};
+use crate::contact::{self, CarriedSender, IiopSender, MOST_LEAD, PeerStubs};
 use crate::departures::{classes, split};
 use crate::idl::hyoshi_node as wire;
 use crate::objects::{ServingObjects, WatchedObjects};
@@ -51,6 +52,8 @@ pub struct NodeSettings {
     pub cpu: Option<u32>,
     /// Settings for endpoints over TLS.
     pub tls: Option<Tls>,
+    /// Carries completions to and from hosts that do not use IIOP for them.
+    pub carrier: Option<Box<dyn CompletionCarrier>>,
     /// The path of its control socket.
     pub control: Option<PathBuf>,
     /// The channel whose events operators watch and publish.
@@ -81,6 +84,11 @@ pub enum NodeError {
         /// Its name.
         host: String,
     },
+    /// A host receives completions over Zenoh, and the settings have no [`NodeSettings::carrier`].
+    NoCarrier {
+        /// Its name.
+        host: String,
+    },
     /// An endpoint over TLS needs a certificate.
     NoCertificate {
         /// The endpoint.
@@ -104,6 +112,8 @@ pub enum NodeError {
         /// Why.
         error: io::Error,
     },
+    /// The transport of completions cannot start.
+    Carrier(CarrierError),
     /// No further thread.
     Thread(io::Error),
     /// Two hosts run apart, so this one can join neither.
@@ -121,12 +131,16 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NodeError::NoEndpoints { host } => write!(f, "host `{host}` has no endpoints"),
+            NodeError::NoCarrier { host } => {
+                write!(f, "host `{host}` receives completions over Zenoh, and this program was built without it")
+            }
             NodeError::NoCertificate { endpoint } => write!(f, "endpoint {endpoint} needs a certificate"),
             NodeError::Endpoint(error) => error.fmt(f),
             NodeError::Name { host } => write!(f, "no certificate can be for a host named `{host}`"),
             NodeError::Orb(error) => error.fmt(f),
             NodeError::Adapter(error) => error.fmt(f),
             NodeError::Socket { path, error } => write!(f, "cannot listen at {}: {error}", path.display()),
+            NodeError::Carrier(error) => f.write_str(&error.message),
             NodeError::Thread(error) => write!(f, "cannot start another thread: {error}"),
             NodeError::Apart(one, other) => {
                 write!(f, "hosts `{one}` and `{other}` run apart: each began without the other")
@@ -146,6 +160,9 @@ impl NodeError {
             NodeError::NoEndpoints { host } => {
                 format!("add `endpoints = [\"tcp/127.0.0.1:7447\"]` to [host.{host}], with an address of its machine")
             }
+            NodeError::NoCarrier { host } => {
+                format!("build it with `--features zenoh`, or remove `zenoh` from [host.{host}]")
+            }
             NodeError::NoCertificate { .. } => "add --tls-cert, --tls-key and --tls-roots".to_owned(),
             NodeError::Name { .. } => "use letters, digits and `-`".to_owned(),
             NodeError::Orb(OrbError::Listen { .. }) => {
@@ -153,6 +170,7 @@ impl NodeError {
                  must be addresses of this machine"
                     .to_owned()
             }
+            NodeError::Carrier(error) => error.remedy.clone(),
             NodeError::Socket { error, .. } => return UntrustedPath::of(error).map(UntrustedPath::remedy),
             NodeError::Apart(..) => "stop the nodes of one of them, then restart them".to_owned(),
             NodeError::Ended { .. } => "start all nodes again".to_owned(),
@@ -171,6 +189,8 @@ pub struct NodePeers {
     threads: Vec<SpawnedThread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
     orbs: Vec<Orb>,
+    /// Its connections close after the senders have ended.
+    carrier: Option<Box<dyn CompletionCarrier>>,
 }
 
 /// The clocks of the other hosts' machines.
@@ -208,10 +228,14 @@ impl NodePeers {
     ///
     /// If it cannot listen there, or the system refuses threads.
     pub fn start(settings: NodeSettings, node: &mut Prepared) -> Result<NodePeers, NodeError> {
-        let NodeSettings { system, text, host, wait, cpu, tls, control, events, interrupt } = settings;
+        let NodeSettings { system, text, host, wait, cpu, tls, carrier, control, events, interrupt } = settings;
         let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
         if let Some(host) = hosts.find(|host| host.endpoints.is_empty()) {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
+        }
+        let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
+        if let Some(host) = hosts.find(|host| host.zenoh.is_some() && carrier.is_none()) {
+            return Err(NodeError::NoCarrier { host: host.name.clone() });
         }
         let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some(), events.clone()));
         for arrivals in node.take_arrivals() {
@@ -227,8 +251,12 @@ impl NodePeers {
             threads: Vec::new(),
             senders: Vec::new(),
             orbs: Vec::new(),
+            carrier,
         };
         peers.listen(cpu, tls.as_ref())?;
+        if let Some(carrier) = &mut peers.carrier {
+            carrier.open(ArrivingCompletions::new(peers.shared.clone()), cpu).map_err(NodeError::Carrier)?;
+        }
         if let Some(socket) = control {
             let operators = peers.operators(OperatorAccess::User);
             peers.orbs.push(operators::serve(&socket, operators)?);
@@ -254,20 +282,29 @@ impl NodePeers {
                 let (shared, departures) = (peers.shared.clone(), departures.swap_remove(own));
                 peers.senders.push(departures.wake());
                 let (to, bulk) = (format!("to-{name:.12}"), format!("bulk-{name:.10}"));
-                match classes(&system, host, id) {
-                    (true, false) => {
-                        peers.send(to, cpu, move || contact::send(&shared, at, &dial, departures, false))?
+                let iiop = |dial| IiopSender::new(shared.clone(), at, dial);
+                let carried = peers.carrier.as_mut().and_then(|carrier| carrier.sender(id));
+                match (carried, classes(&system, host, id)) {
+                    (Some(completions), _) => {
+                        let mut sender = CarriedSender { completions, outputs: iiop(dial) };
+                        let send = move || contact::send(&shared, at, &mut sender, departures, false);
+                        peers.send(to, cpu, send)?;
                     }
-                    (false, _) => {
-                        let rest = stubs(None)?;
-                        peers.send(to, cpu, move || contact::send(&shared, at, &rest, departures, true))?;
+                    (None, (true, false)) => {
+                        let mut sender = iiop(dial);
+                        peers.send(to, cpu, move || contact::send(&shared, at, &mut sender, departures, false))?;
                     }
-                    (true, true) => {
-                        let (rest, also) = (stubs(None)?, shared.clone());
+                    (None, (false, _)) => {
+                        let mut sender = iiop(Arc::new(stubs(None)?));
+                        peers.send(to, cpu, move || contact::send(&shared, at, &mut sender, departures, true))?;
+                    }
+                    (None, (true, true)) => {
+                        let (mut first, mut rest) = (iiop(dial), iiop(Arc::new(stubs(None)?)));
                         let (critical, others) = split(departures, &shared, at);
                         peers.senders.push(others.wake());
-                        peers.send(to, cpu, move || contact::send(&shared, at, &dial, critical, false))?;
-                        peers.send(bulk, cpu, move || contact::send(&also, at, &rest, others, true))?;
+                        let also = shared.clone();
+                        peers.send(to, cpu, move || contact::send(&shared, at, &mut first, critical, false))?;
+                        peers.send(bulk, cpu, move || contact::send(&also, at, &mut rest, others, true))?;
                     }
                 }
             }

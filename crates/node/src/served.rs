@@ -7,12 +7,12 @@ use hyoshi_model::{OperationId, ProcessorId, Span};
 use hyoshi_orb::{SystemException, certificate_names, current};
 use hyoshi_os::Dscp;
 use hyoshi_runtime::{ArrivedOutput, IncomingCompletions};
-use hyoshi_trace::Signal;
 
 use crate::agreement::NodeProgress;
+use crate::carrier::{accept, receive};
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Reason, Refused};
-use crate::peer::{Inbox, OtherHost, PeerLink};
+use crate::peer::{OtherHost, PeerLink};
 use crate::shared::{NodeState, random, since_origin};
 use crate::strangers::PENALTY;
 
@@ -88,27 +88,6 @@ impl ForPeers {
         }
         peer
     }
-
-    /// Receives a message from a peer within its rate. `accept` gets the number of completions that arrived in the
-    /// session, and returns whether the message is `accepted` or rejected.
-    fn receive(
-        &self,
-        peer: &OtherHost,
-        accepted: &AtomicU64,
-        accept: impl FnOnce(&mut IncomingCompletions, &mut u64) -> bool,
-    ) {
-        let mut inbox = peer.inbox.lock();
-        if !inbox.allowance.take(self.0.now()) {
-            drop(inbox);
-            peer.rejected.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(PENALTY);
-            return;
-        }
-        let Inbox { arrivals, arrived, .. } = &mut *inbox;
-        let is_accepted = arrivals.as_mut().is_some_and(|arrivals| accept(arrivals, arrived));
-        let counted = if is_accepted { accepted } else { &peer.rejected };
-        counted.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 impl wire::Peer for ForPeers {
@@ -135,7 +114,7 @@ impl wire::Peer for ForPeers {
             self.0.wakes[at].post();
         }
         let mut inbox = peer.inbox.lock();
-        (inbox.arrived, inbox.protected) = (0, 0);
+        inbox.begin_session();
         inbox.arrivals.iter_mut().for_each(IncomingCompletions::begin_session);
         peer.session.store(session, Ordering::Release);
         Ok(wire::Welcome { who: self.0.introduction(), session })
@@ -168,22 +147,9 @@ impl wire::Peer for ForPeers {
             // Acknowledgements of critical completions do not wait either.
             current::set_connection_dscp(Dscp::EF);
         }
-        let signal = Signal {
-            from: OperationId(what.source),
-            to: OperationId(what.target),
-            position: what.position,
-            number: what.number,
-            origin: peer.to_own(what.origin),
-            period: Span::from_nanos(what.period),
-            due: peer.to_own(what.sent),
-            ticket: None,
-        };
-        self.receive(peer, &peer.received, |arrivals, arrived| {
-            *arrived += 1;
-            let pushed = arrivals.push(signal, payload).is_ok();
-            arrivals.deliver();
-            pushed
-        });
+        if !receive(peer, self.0.now(), what, payload) {
+            std::thread::sleep(PENALTY);
+        }
         Ok(())
     }
 
@@ -196,7 +162,10 @@ impl wire::Peer for ForPeers {
             sender_release: what.release,
             release: peer.to_own(what.release),
         };
-        self.receive(peer, &peer.outputs.received, |arrivals, _| arrivals.replicate(output, payload).is_ok());
+        let accepted = |arrivals: &mut IncomingCompletions, _: &mut u64| arrivals.replicate(output, payload).is_ok();
+        if !accept(peer, self.0.now(), &peer.outputs.received, accepted) {
+            std::thread::sleep(PENALTY);
+        }
         Ok(())
     }
 
@@ -249,6 +218,7 @@ pub(crate) fn node_standing(shared: &NodeState) -> wire::NodeStanding {
 
 /// The state of a peer.
 pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::PeerStanding {
+    let missing = peer.inbox.lock().missing();
     let known = peer.known.lock();
     let ahead = known.ahead(now, Some(own));
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -271,6 +241,7 @@ pub(crate) fn standing(peer: &OtherHost, now: u64, own: &NodeProgress) -> wire::
         sent: count(&peer.sent),
         unsent: count(&peer.unsent),
         unconfirmed: count(&peer.unconfirmed) + known.overdue,
+        missing,
         received: count(&peer.received),
         rejected: count(&peer.rejected),
         outputs,

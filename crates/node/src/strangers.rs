@@ -39,8 +39,13 @@ impl Strangers {
 
     /// Before a call is refused at `now`, in ns: counts it, and waits.
     pub fn refuse(&self, now: u64) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.count();
         self.delay(now);
+    }
+
+    /// Counts a refused message without a pause.
+    pub fn count(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Before a call that every client may make.

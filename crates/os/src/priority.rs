@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! 99       watchdog
-//! 90..=95  release threads, feedback lane, broker
+//! 90..=95  release threads, feedback lane, transports, broker
 //! 40..=79  lanes, the most urgent level at 79
 //! 20..=39  the broker's windows for unmodified programs
 //! 0        everything else, at normal priority
@@ -21,6 +21,9 @@ pub const WATCHDOG: u8 = 99;
 pub const RELEASE: u8 = 95;
 /// The feedback lane, which samples and actuates utilisation control.
 pub const FEEDBACK: u8 = 92;
+/// The threads of a transport that is not ours, such as Zenoh's: above every lane, because they deliver completions to
+/// lanes, and below releases and the feedback lane, which they must not delay.
+pub const TRANSPORT: u8 = 91;
 /// The broker: below releases and above every lane; otherwise a lane that never sleeps would stop it.
 pub const BROKER: u8 = 90;
 /// All priorities between the watchdog and the lanes.
@@ -53,7 +56,7 @@ mod tests {
         assert!(WATCHDOG > *ABOVE_LANES.end());
         assert!(ABOVE_LANES.start() > LANES.end());
         assert!(LANES.start() > WINDOWS.end());
-        assert!([RELEASE, FEEDBACK, BROKER].iter().all(|priority| ABOVE_LANES.contains(priority)));
+        assert!([RELEASE, FEEDBACK, TRANSPORT, BROKER].iter().all(|priority| ABOVE_LANES.contains(priority)));
     }
 
     #[test]

@@ -257,7 +257,7 @@ fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {
         known(CellValue::time(peer.error)),
         CellValue::Count(peer.sent, Tone::Plain),
         CellValue::Count(peer.received, Tone::Plain),
-        CellValue::Count(peer.unsent + peer.unconfirmed + peer.rejected, Tone::Plain),
+        CellValue::Count(peer.unsent + peer.unconfirmed + peer.missing + peer.rejected, Tone::Plain),
     ]
 }
 
@@ -320,6 +320,7 @@ fn peer_json(peer: &PeerStanding) -> Json {
         "sent": peer.sent,
         "unsent": peer.unsent,
         "unconfirmed": peer.unconfirmed,
+        "missing": peer.missing,
         "received": peer.received,
         "rejected": peer.rejected,
         "outputs": outputs_json(&peer.outputs),

@@ -311,6 +311,12 @@ const HOST: &[Key] = &[
         "True: other machines may connect to its `tcp/` endpoints, without encryption or authentication.",
     ),
     key(
+        "zenoh",
+        Kind::Text,
+        Described("over IIOP, at `endpoints`"),
+        "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\".",
+    ),
+    key(
         "clock_error",
         Kind::Time,
         Described("0s, in one process"),

@@ -22,8 +22,7 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
     for (name, table) in top.named(log, "host") {
         let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
         let clock_error = table.given(log, "clock_error", InputValue::time).map(|error| error.value);
-        let mut endpoints = Vec::new();
-        for endpoint in self::endpoints(log, &table) {
+        let mut own = |endpoint: AtPlace<Endpoint>, log: &mut Log, remedy: &dyn Fn(&Endpoint) -> String| {
             if let Some((first, host)) = taken.insert(endpoint.value.clone(), (endpoint.place, name.value)) {
                 let message = if host == name.value {
                     format!("`{host}` has the endpoint `{}` twice", endpoint.value)
@@ -38,21 +37,36 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
             if endpoint.value.is_exposed() && !insecure {
                 log.error(endpoint.place, format!("`{}` is not encrypted and not on loopback", endpoint.value))
                     .label("other machines can read and forge its messages")
-                    .help(format!(
-                        "write \"{}\", or `insecure = true` in [host.{}] if the network is trusted",
-                        endpoint.value.to_string().replacen("tcp/", "tls/", 1),
-                        shortened(name.value)
-                    ));
+                    .help(remedy(&endpoint.value));
             }
-            endpoints.push(endpoint.value);
-        }
+            endpoint.value
+        };
+        let trusted = format!("`insecure = true` in [host.{}] if the network is trusted", shortened(name.value));
+        let encrypted = |endpoint: &Endpoint| endpoint.to_string().replacen("tcp/", "tls/", 1);
+        let secured = |endpoint: &Endpoint| format!("write \"{}\", or {trusted}", encrypted(endpoint));
+        let endpoints = self::endpoints(log, &table);
+        let endpoints = endpoints.into_iter().map(|endpoint| own(endpoint, log, &secured)).collect();
+        let unsecured = |_: &Endpoint| format!("write {trusted}, or remove `zenoh`: completions then use `endpoints`");
+        let zenoh = zenoh_endpoint(log, &table).map(|endpoint| own(endpoint, log, &unsecured));
         let network = network::devices(log, &table);
-        hosts.push(Host { name: name.value.to_string(), endpoints, insecure, clock_error, network });
+        hosts.push(Host { name: name.value.to_string(), endpoints, zenoh, insecure, clock_error, network });
     }
     if hosts.is_empty() {
         hosts.push(Host::named("local"));
     }
     hosts
+}
+
+/// The endpoint for Zenoh; a wrong one is logged and omitted.
+fn zenoh_endpoint(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<Endpoint>> {
+    let written = table.given(log, "zenoh", InputValue::text)?;
+    let endpoint = parsed(log, written)?;
+    if let Endpoint::Tcp(_) = endpoint.value {
+        return Some(endpoint);
+    }
+    log.error(endpoint.place, format!("`zenoh` cannot use the endpoint `{}`", endpoint.value))
+        .help("write \"tcp/ADDRESS:PORT\"; without `zenoh`, completions use `endpoints`");
+    None
 }
 
 /// The endpoints of a host or object; wrong ones are logged and omitted.
@@ -63,17 +77,18 @@ pub(super) fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<AtPlace<Endpoin
             .help(format!("at most {ENDPOINTS} are allowed"));
         return Vec::new();
     }
-    let mut endpoints = Vec::with_capacity(written.value.len());
-    for text in written.value {
-        match text.value.parse::<Endpoint>() {
-            Ok(endpoint) => endpoints.push(AtPlace::new(endpoint, text.place)),
-            Err(error) => {
-                let written = shortened(text.value);
-                log.error(text.place, format!("endpoint `{written}` {error}")).help(error.remedy());
-            }
+    written.value.into_iter().filter_map(|text| parsed(log, text)).collect()
+}
+
+fn parsed(log: &mut Log, text: AtPlace<&str>) -> Option<AtPlace<Endpoint>> {
+    match text.value.parse::<Endpoint>() {
+        Ok(endpoint) => Some(AtPlace::new(endpoint, text.place)),
+        Err(error) => {
+            let written = shortened(text.value);
+            log.error(text.place, format!("endpoint `{written}` {error}")).help(error.remedy());
+            None
         }
     }
-    endpoints
 }
 
 pub(super) fn resources(log: &mut Log, top: &Table<'_>) -> Vec<Resource> {

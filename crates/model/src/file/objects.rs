@@ -16,7 +16,9 @@ use crate::object::{ClientCeiling, ClientName, ServedObject};
 use crate::system::Host;
 
 pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &Operations<'_>) -> Vec<ServedObject> {
-    let of_nodes = |endpoint: &Endpoint| hosts.iter().any(|host| host.endpoints.contains(endpoint));
+    let of_nodes = |endpoint: &Endpoint| {
+        hosts.iter().any(|host| host.endpoints.iter().chain(&host.zenoh).any(|own| own == endpoint))
+    };
     let mut taken: HashMap<Endpoint, (Place, ProcessorId)> = HashMap::new();
     let mut objects = Vec::new();
     for (name, table) in top.named(log, "object") {

@@ -45,10 +45,15 @@ pub fn check(system: &System) {
             assert!(event.suppliers.iter().any(|supplier| predecessors.contains(supplier)));
         }
     }
-    let endpoints: Vec<_> = system.hosts.iter().flat_map(|host| &host.endpoints).collect();
+    let endpoints: Vec<_> = system.hosts.iter().flat_map(|host| host.endpoints.iter().chain(&host.zenoh)).collect();
     assert!(endpoints.iter().collect::<std::collections::HashSet<_>>().len() == endpoints.len());
     assert!(system.hosts.iter().all(|host| host.endpoints.len() <= endpoint::ENDPOINTS));
-    assert!(system.hosts.iter().all(|host| host.insecure || !host.endpoints.iter().any(Endpoint::is_exposed)));
+    assert!(
+        system
+            .hosts
+            .iter()
+            .all(|host| host.insecure || !host.endpoints.iter().chain(&host.zenoh).any(Endpoint::is_exposed))
+    );
     for host in &system.hosts {
         let devices: std::collections::HashSet<_> = host.network.iter().map(|device| &device.name).collect();
         assert_eq!(devices.len(), host.network.len());

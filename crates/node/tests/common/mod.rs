@@ -90,6 +90,7 @@ pub fn settings(system: &Arc<System>, host: HostId, wait: Span) -> NodeSettings 
         wait,
         cpu: None,
         tls: None,
+        carrier: None,
         control: None,
         events: None,
         interrupt,

@@ -98,7 +98,7 @@ fn judge_group(group: &CpuGroup) -> DoctorFinding {
 pub(super) fn priorities() -> Option<DoctorFinding> {
     let band = |band: std::ops::RangeInclusive<u8>| format!("{}-{}", band.start(), band.end());
     let found = format!(
-        "{WATCHDOG} watchdog, {} releases, feedback and broker, {} lanes, {} broker's windows",
+        "{WATCHDOG} watchdog, {} releases, feedback, transports and broker, {} lanes, {} broker's windows",
         band(ABOVE_LANES),
         band(LANES),
         band(WINDOWS)

@@ -9,7 +9,8 @@ use hyoshi_events::EventChannel;
 use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::{OutputCounts, PeerStanding};
 use hyoshi_node::{
-    Agreed, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem, folder,
+    Agreed, CompletionCarrier, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem,
+    folder,
 };
 use hyoshi_orb::{OrbError, TlsClient, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
@@ -175,6 +176,7 @@ impl HostArguments {
             wait: self.wait,
             cpu: cpus.first().map(|(_, cpu)| *cpu),
             tls,
+            carrier: carrier(system, host),
             control,
             events: Some(events.clone()),
             interrupt,
@@ -189,6 +191,17 @@ impl HostArguments {
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
         Ok(JoinedHost { peers, agreed, tls: certificate, first, network })
     }
+}
+
+/// Carries completions over Zenoh, if a host of the file uses it.
+#[cfg(feature = "zenoh")]
+fn carrier(system: &Arc<System>, host: HostId) -> Option<Box<dyn CompletionCarrier>> {
+    hyoshi_zenoh::ZenohCarrier::new(system, host).map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>)
+}
+
+#[cfg(not(feature = "zenoh"))]
+fn carrier(_: &Arc<System>, _: HostId) -> Option<Box<dyn CompletionCarrier>> {
+    None
 }
 
 pub(super) fn failed(error: NodeError) -> CliError {
@@ -309,7 +322,7 @@ impl JoinedHost {
 
 /// A summary of the exchange with one host.
 fn summary(peer: &PeerStanding) -> ReportNote {
-    let PeerStanding { host, state, sent, unsent, unconfirmed, received, rejected, .. } = peer;
+    let PeerStanding { host, state, sent, unsent, unconfirmed, missing, received, rejected, .. } = peer;
     let mut text = match (state.as_str(), peer.because.as_str()) {
         ("joined", _) | ("lost", ENDED) => format!("host {host}"),
         (state, "") => format!("host {host} ({state})"),
@@ -321,7 +334,8 @@ fn summary(peer: &PeerStanding) -> ReportNote {
         text += &format!(": clock {offset:.3} {side} (error at most {error:.3})");
     }
     text += &format!("; {sent} completions sent, {received} received");
-    let counts = [(unsent, "not sent"), (unconfirmed, "sent but not confirmed"), (rejected, "rejected")];
+    let counts =
+        [(unsent, "not sent"), (unconfirmed, "sent but not confirmed"), (missing, "missing"), (rejected, "rejected")];
     for (count, what) in counts.into_iter().filter(|(count, _)| **count > 0) {
         text += &format!(", {count} {what}");
     }
@@ -338,6 +352,6 @@ fn summary(peer: &PeerStanding) -> ReportNote {
     }
     // A host that ends with its run, a moment before this one, was not lost.
     let there = state == "joined" || (state == "lost" && peer.because == ENDED);
-    let lost = unsent + unconfirmed + rejected + peer.outputs.unsent > 0 || !there;
+    let lost = unsent + unconfirmed + missing + rejected + peer.outputs.unsent > 0 || !there;
     note(if lost { NoteLevel::Degraded } else { NoteLevel::Info }, "hosts", text)
 }

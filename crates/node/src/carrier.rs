@@ -1,0 +1,135 @@
+//! What carries completions between nodes: IIOP, or a [`CompletionCarrier`] that the caller of
+//! [`NodePeers::start`](crate::NodePeers::start) provides. Introductions, clocks and sessions always use IIOP.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyoshi_model::{HostId, OperationId, Span};
+use hyoshi_runtime::IncomingCompletions;
+use hyoshi_trace::Signal;
+
+use crate::idl::hyoshi_node as wire;
+use crate::peer::{Inbox, OtherHost};
+use crate::shared::NodeState;
+
+/// The pause after a message that is refused. Shorter than that of the ORB's threads: a carrier's threads may read for
+/// several peers.
+const REFUSED: Duration = Duration::from_millis(1);
+
+/// A transport of completions besides IIOP. Dropping it closes its connections.
+pub trait CompletionCarrier: fmt::Debug + Send + Sync {
+    /// Listens for completions to this host, and begins to connect to the other hosts. Threads above the lanes pass
+    /// what arrives to `arriving`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot listen.
+    fn open(&mut self, arriving: ArrivingCompletions, cpu: Option<u32>) -> Result<(), CarrierError>;
+
+    /// Sends to a host; `None` if that host receives over IIOP.
+    fn sender(&mut self, to: HostId) -> Option<Box<dyn CompletionSender>>;
+}
+
+/// Sends completions to one other host. Its thread is above the lanes.
+pub trait CompletionSender: Send {
+    /// Sends or queues a completion in a session, without waiting for a peer that does not read. False if it cannot.
+    fn send(&mut self, session: u64, completion: &Signal, payload: &[u8]) -> bool;
+
+    /// Sends what is queued.
+    fn flush(&mut self);
+}
+
+/// The reason why a carrier cannot start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarrierError {
+    /// What failed, and where.
+    pub message: String,
+    /// The remedy.
+    pub remedy: String,
+}
+
+/// Where a carrier passes completions that arrive. They undergo the same checks as those over IIOP.
+#[derive(Clone, Debug)]
+pub struct ArrivingCompletions(Arc<NodeState>);
+
+impl ArrivingCompletions {
+    pub(crate) fn new(shared: Arc<NodeState>) -> Self {
+        ArrivingCompletions(shared)
+    }
+
+    /// Passes a completion to its dispatcher, or counts it as rejected. `sequence` counts the completions of the
+    /// session, from 1. Pauses if the session is unknown or the peer exceeds its rate.
+    pub fn arrive(&self, from: HostId, session: u64, sequence: u64, what: &wire::Completion, payload: &[u8]) {
+        let Some(peer) = self.0.of_session(session).filter(|peer| peer.host == from) else { return self.refuse() };
+        {
+            let mut inbox = peer.inbox.lock();
+            inbox.carried += 1;
+            inbox.sequence = inbox.sequence.max(sequence);
+        }
+        if !receive(peer, self.0.now(), what, payload) {
+            std::thread::sleep(REFUSED);
+        }
+    }
+
+    /// Counts a message that is not a completion of a peer, and pauses.
+    pub fn refuse(&self) {
+        self.0.strangers.count();
+        std::thread::sleep(REFUSED);
+    }
+}
+
+/// Passes a peer's completion to its dispatcher, or counts it as rejected. False if the peer exceeds its rate.
+pub(crate) fn receive(peer: &OtherHost, now: u64, what: &wire::Completion, payload: &[u8]) -> bool {
+    let signal = Signal {
+        from: OperationId(what.source),
+        to: OperationId(what.target),
+        position: what.position,
+        number: what.number,
+        origin: peer.to_own(what.origin),
+        period: Span::from_nanos(what.period),
+        due: peer.to_own(what.sent),
+        ticket: None,
+    };
+    accept(peer, now, &peer.received, |arrivals, arrived| {
+        *arrived += 1;
+        let pushed = arrivals.push(signal, payload).is_ok();
+        arrivals.deliver();
+        pushed
+    })
+}
+
+/// Passes a peer's message to `accept`, with the number of completions that arrived in its session, and counts it as
+/// accepted or rejected. False if the peer exceeds its rate.
+pub(crate) fn accept(
+    peer: &OtherHost,
+    now: u64,
+    accepted: &AtomicU64,
+    accept: impl FnOnce(&mut IncomingCompletions, &mut u64) -> bool,
+) -> bool {
+    let mut inbox = peer.inbox.lock();
+    if !inbox.allowance.take(now) {
+        drop(inbox);
+        peer.rejected.fetch_add(1, Ordering::Relaxed);
+        return false;
+    }
+    let Inbox { arrivals, arrived, .. } = &mut *inbox;
+    let is_accepted = arrivals.as_mut().is_some_and(|arrivals| accept(arrivals, arrived));
+    let counted = if is_accepted { accepted } else { &peer.rejected };
+    counted.fetch_add(1, Ordering::Relaxed);
+    true
+}
+
+/// A completion as nodes exchange it.
+pub fn completion(signal: &Signal) -> wire::Completion {
+    wire::Completion {
+        source: signal.from.0,
+        target: signal.to.0,
+        position: signal.position,
+        number: signal.number,
+        origin: signal.origin.as_nanos(),
+        period: signal.period.as_nanos(),
+        sent: signal.due.as_nanos(),
+    }
+}

@@ -1,0 +1,242 @@
+//! Carries completions between hosts over Zenoh: the only crate that knows Zenoh. A host of the file with a `zenoh`
+//! endpoint receives over Zenoh; introductions, clocks and sessions remain on IIOP (`hyoshi-node`).
+//!
+//! ```text
+//!   completing lane ─► ring ─► sender's thread ─► Zenoh ═ TCP, for critical targets ═╗
+//!                                                   ╚════ TCP, for all others ═══════╬═► Zenoh ─► ring ─► dispatcher
+//! ```
+//!
+//! - A node has one Zenoh session that listens at its endpoint, and one for each [`ZenohLink`] that dials the other hosts.
+//!   In one session with several links, Zenoh 1.10 does not dial a failed link again if its endpoint has a DSCP.
+//! - Scouting, gossip and the admin space are off. The listening session accepts only completions for its host, and
+//!   declares only its own subscriptions.
+//! - Each pair of hosts has a [key expression](key_expression) for each direction. A completion's payload is the
+//!   sample's, its [`CompletionHeader`] is the attachment.
+//! - A sender never waits: if Zenoh's queue is full, Zenoh drops the completion. The receiver counts it by its sequence
+//!   number.
+//! - Zenoh's threads run at [`TRANSPORT`](hyoshi_os::priority::TRANSPORT), above lanes and below releases, on the
+//!   node's CPU. Without that, their 99th percentile under load is tens of milliseconds. A callback checks a
+//!   completion, copies it to a bounded ring and wakes its lane.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod header;
+mod links;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hyoshi_model::{HostId, System};
+use hyoshi_node::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender, completion};
+use hyoshi_trace::Signal;
+use zenoh::matching::{MatchingListener, MatchingStatus};
+use zenoh::pubsub::{Publisher, Subscriber};
+use zenoh::qos::CongestionControl;
+use zenoh::sample::{Sample, SampleKind};
+use zenoh::{Session, Wait};
+
+pub use config::{dialling, key_expression, listening};
+pub use header::{CompletionHeader, HEADER, HeaderError};
+pub use links::{RemoteTarget, ZenohLink, remote_targets};
+pub use threads::ZenohThreads;
+
+/// Carries the completions of one host's node. See the crate.
+pub struct ZenohCarrier {
+    system: Arc<System>,
+    host: HostId,
+    targets: Vec<RemoteTarget>,
+    subscribers: Vec<Subscriber<()>>,
+    senders: BTreeMap<HostId, ZenohSender>,
+    /// The listening session, and those of the links.
+    sessions: Vec<Session>,
+}
+
+impl fmt::Debug for ZenohCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZenohCarrier").field("host", &self.host).field("targets", &self.targets).finish_non_exhaustive()
+    }
+}
+
+impl ZenohCarrier {
+    /// For the node of a host; `None` if no host of the file uses Zenoh.
+    pub fn new(system: &Arc<System>, host: HostId) -> Option<ZenohCarrier> {
+        let uses_zenoh = system.hosts.iter().any(|host| host.zenoh.is_some());
+        uses_zenoh.then(|| ZenohCarrier {
+            system: system.clone(),
+            host,
+            targets: remote_targets(system, host),
+            subscribers: Vec::new(),
+            senders: BTreeMap::new(),
+            sessions: Vec::new(),
+        })
+    }
+
+    fn listen(&mut self, arriving: &ArrivingCompletions, threads: &Arc<ZenohThreads>) -> Result<(), CarrierError> {
+        let Some(endpoint) = &self.system.hosts[self.host.index()].zenoh else { return Ok(()) };
+        let failed = |error: zenoh::Error| CarrierError {
+            message: format!("cannot listen at {endpoint} with Zenoh: {error}"),
+            remedy: format!(
+                "is a node of this host running already? `zenoh` of [host.{}] must be an address of this machine",
+                self.system.hosts[self.host.index()].name
+            ),
+        };
+        let senders = |from: HostId| remote_targets(&self.system, from).iter().any(|target| target.host == self.host);
+        let others = (0..self.system.hosts.len() as u32).map(HostId).filter(|from| *from != self.host);
+        let from: Vec<HostId> = others.filter(|from| senders(*from)).collect();
+        let keys: Vec<String> = from.iter().map(|from| key_expression(&self.system, *from, self.host)).collect();
+        let session = zenoh::open(listening(endpoint, &keys)).wait().map_err(failed)?;
+        for (from, key) in from.into_iter().zip(keys) {
+            let (arriving, threads) = (arriving.clone(), threads.clone());
+            let receive = move |sample: Sample| {
+                threads.raise_once();
+                receive(&arriving, from, &sample);
+            };
+            let subscriber = session.declare_subscriber(key).callback(receive).wait().map_err(failed)?;
+            self.subscribers.push(subscriber);
+        }
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    fn dial(&mut self, threads: &Arc<ZenohThreads>) -> Result<(), CarrierError> {
+        let failed = |error: zenoh::Error| CarrierError {
+            message: format!("cannot start Zenoh: {error}"),
+            remedy: "remove `zenoh` from the hosts: completions then use `endpoints`".to_owned(),
+        };
+        let endpoint = |host: HostId| self.system.hosts[host.index()].zenoh.as_ref();
+        for link in ZenohLink::ALL {
+            let uses_it =
+                |target: &&RemoteTarget| ZenohLink::of(target.priority) == link && endpoint(target.host).is_some();
+            let targets: Vec<&RemoteTarget> = self.targets.iter().filter(uses_it).collect();
+            let mut hosts: Vec<HostId> = targets.iter().map(|target| target.host).collect();
+            hosts.dedup();
+            let endpoints: Vec<_> = hosts.iter().filter_map(|host| endpoint(*host)).collect();
+            if endpoints.is_empty() {
+                continue;
+            }
+            let session = zenoh::open(dialling(&endpoints, link)).wait().map_err(failed)?;
+            for target in targets {
+                let key = key_expression(&self.system, self.host, target.host);
+                let sender = self.senders.entry(target.host).or_default();
+                sender.add(&session, key, target, threads).map_err(failed)?;
+            }
+            self.sessions.push(session);
+        }
+        Ok(())
+    }
+}
+
+impl CompletionCarrier for ZenohCarrier {
+    fn open(&mut self, arriving: ArrivingCompletions, cpu: Option<u32>) -> Result<(), CarrierError> {
+        let threads = Arc::new(ZenohThreads::new(cpu));
+        self.listen(&arriving, &threads)?;
+        self.dial(&threads)?;
+        threads.raise();
+        Ok(())
+    }
+
+    fn sender(&mut self, to: HostId) -> Option<Box<dyn CompletionSender>> {
+        self.senders.remove(&to).map(|sender| Box::new(sender) as Box<dyn CompletionSender>)
+    }
+}
+
+impl Drop for ZenohCarrier {
+    fn drop(&mut self) {
+        self.subscribers.clear();
+        self.senders.clear();
+        for session in self.sessions.drain(..) {
+            // A session that cannot be closed has lost its connections already.
+            let _ = session.close().wait();
+        }
+    }
+}
+
+/// On one of Zenoh's threads.
+fn receive(arriving: &ArrivingCompletions, from: HostId, sample: &Sample) {
+    let attachment = sample.attachment().filter(|attachment| attachment.len() == HEADER);
+    let header = attachment.and_then(|attachment| CompletionHeader::decode(&attachment.to_bytes()).ok());
+    match header {
+        Some(CompletionHeader { session, sequence, completion }) if sample.kind() == SampleKind::Put => {
+            arriving.arrive(from, session, sequence, &completion, &sample.payload().to_bytes());
+        }
+        _ => arriving.refuse(),
+    }
+}
+
+/// The publisher of one priority.
+struct Outlet {
+    targets: Vec<u32>,
+    publisher: Publisher<'static>,
+    /// The other host's node subscribes.
+    connected: Arc<AtomicBool>,
+    _listener: MatchingListener<()>,
+}
+
+impl Outlet {
+    fn new(
+        session: &Session,
+        key: String,
+        target: &RemoteTarget,
+        threads: &Arc<ZenohThreads>,
+    ) -> zenoh::Result<Outlet> {
+        let publisher = session.declare_publisher(key).priority(target.priority);
+        let publisher = publisher.congestion_control(CongestionControl::Drop).wait()?;
+        let connected = Arc::new(AtomicBool::new(false));
+        let (seen, threads) = (connected.clone(), threads.clone());
+        let notice = move |status: MatchingStatus| {
+            threads.raise();
+            seen.store(status.matching(), Ordering::Relaxed);
+        };
+        let listener = publisher.matching_listener().callback(notice).wait()?;
+        if publisher.matching_status().wait()?.matching() {
+            connected.store(true, Ordering::Relaxed);
+        }
+        Ok(Outlet { targets: vec![target.operation.0], publisher, connected, _listener: listener })
+    }
+}
+
+/// Sends to one host.
+#[derive(Default)]
+struct ZenohSender {
+    outlets: Vec<Outlet>,
+    session: u64,
+    /// The number of the last completion of that session.
+    sequence: u64,
+}
+
+impl ZenohSender {
+    fn add(
+        &mut self,
+        session: &Session,
+        key: String,
+        target: &RemoteTarget,
+        threads: &Arc<ZenohThreads>,
+    ) -> zenoh::Result<()> {
+        let same = self.outlets.iter_mut().find(|outlet| outlet.publisher.priority() == target.priority);
+        match same {
+            Some(outlet) => outlet.targets.push(target.operation.0),
+            None => self.outlets.push(Outlet::new(session, key, target, threads)?),
+        }
+        Ok(())
+    }
+}
+
+impl CompletionSender for ZenohSender {
+    fn send(&mut self, session: u64, signal: &Signal, payload: &[u8]) -> bool {
+        let completion = completion(signal);
+        let outlet = self.outlets.iter().find(|outlet| outlet.targets.contains(&completion.target));
+        let Some(outlet) = outlet.filter(|outlet| outlet.connected.load(Ordering::Relaxed)) else { return false };
+        if session != self.session {
+            (self.session, self.sequence) = (session, 0);
+        }
+        self.sequence += 1;
+        let header = CompletionHeader { session, sequence: self.sequence, completion };
+        outlet.publisher.put(payload).attachment(header.encode()).wait().is_ok()
+    }
+
+    fn flush(&mut self) {}
+}

@@ -1,0 +1,80 @@
+//! Priorities and links of completions, by the operations that they trigger.
+
+use std::collections::BTreeSet;
+
+use hyoshi_model::{HostId, OperationId, System};
+use zenoh::qos::Priority;
+
+/// A TCP connection to each host, with a DSCP. Completions on different links do not delay each other in queues of
+/// Zenoh and TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZenohLink {
+    /// For critical targets.
+    Critical,
+    /// For all other targets.
+    Other,
+}
+
+impl ZenohLink {
+    /// All.
+    pub const ALL: [ZenohLink; 2] = [ZenohLink::Critical, ZenohLink::Other];
+
+    /// The link of a priority.
+    pub fn of(priority: Priority) -> ZenohLink {
+        match priority {
+            Priority::RealTime | Priority::InteractiveHigh => ZenohLink::Critical,
+            _ => ZenohLink::Other,
+        }
+    }
+
+    /// The TOS byte of its packets: expedited forwarding (RFC 3246), or low-latency data (AF21, RFC 4594).
+    pub fn tos(self) -> u8 {
+        match self {
+            ZenohLink::Critical => 0xb8,
+            ZenohLink::Other => 0x48,
+        }
+    }
+}
+
+/// An operation of another host that a host's operations trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteTarget {
+    /// The operation.
+    pub operation: OperationId,
+    /// Its host.
+    pub host: HostId,
+    /// The priority of its completions.
+    pub priority: Priority,
+}
+
+/// The operations of other hosts that operations of `from` trigger, ordered by host. Critical targets have the two
+/// highest priorities, others the next four; within each group, the more important the target, the higher its
+/// priority.
+pub fn remote_targets(system: &System, from: HostId) -> Vec<RemoteTarget> {
+    let host = |id: OperationId| system.processor(system.operation(id).on).host;
+    let is_target = |id: &OperationId| {
+        let sources = system.operation(*id).trigger.predecessors();
+        host(*id) != from && sources.iter().any(|source| host(*source) == from)
+    };
+    let targets: Vec<OperationId> = system.operation_ids().filter(is_target).collect();
+    let importances = |critical: bool| {
+        let of_group = targets.iter().map(|id| system.operation(*id)).filter(|one| one.critical == critical);
+        of_group.map(|one| one.importance).collect::<BTreeSet<_>>()
+    };
+    let (critical, other) = (importances(true), importances(false));
+    let priority = |id: OperationId| {
+        let operation = system.operation(id);
+        let above = |group: &BTreeSet<u32>| group.iter().filter(|one| **one > operation.importance).count();
+        match operation.critical {
+            true => [Priority::RealTime, Priority::InteractiveHigh][above(&critical).min(1)],
+            false => {
+                let priorities = [Priority::InteractiveLow, Priority::DataHigh, Priority::Data, Priority::DataLow];
+                priorities[above(&other).min(3)]
+            }
+        }
+    };
+    let mut targets: Vec<RemoteTarget> =
+        targets.iter().map(|id| RemoteTarget { operation: *id, host: host(*id), priority: priority(*id) }).collect();
+    targets.sort_by_key(|target| target.host);
+    targets
+}

@@ -1,0 +1,34 @@
+//! Nodes of two hosts over Zenoh in one process, and programs that are not their peers.
+
+#[allow(dead_code, reason = "the tests of nodes use the rest")]
+#[path = "../../node/tests/common/mod.rs"]
+mod common;
+mod exchange;
+#[path = "../../os/tests/common/privileges.rs"]
+mod privileges;
+mod strangers;
+
+use hyoshi_model::{HostId, Span};
+use hyoshi_node::{CompletionCarrier, NodeError, NodeSettings};
+use hyoshi_zenoh::ZenohCarrier;
+
+use common::{Host, text, unused_address};
+
+/// The system of the tests of nodes. Both hosts receive over Zenoh.
+fn over_zenoh(duration: &str) -> String {
+    let tcp = || format!("tcp/{}", unused_address());
+    let text = text(&tcp(), &tcp(), duration);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for line in lines.iter_mut().filter(|line| line.contains("endpoints = ")) {
+        *line += &format!("\nzenoh = \"{}\"", tcp());
+    }
+    lines.join("\n")
+}
+
+fn start(text: &str, host: HostId, wait: Span) -> Result<Host, NodeError> {
+    Host::with(text, host, |settings| {
+        let carrier = ZenohCarrier::new(&settings.system, host);
+        let carrier = carrier.map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>);
+        NodeSettings { wait, carrier, ..settings }
+    })
+}
