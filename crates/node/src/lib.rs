@@ -2,8 +2,8 @@
 //!
 //! [`NodePeers`] connects the node of one host, made with [`hyoshi_runtime::Node::for_host`], to the nodes of the other
 //! hosts. They agree on instant 0 ([`agreement`]), compare their clocks ([`offset`]), and send each other completions, and
-//! outputs for replicas, over IIOP (`idl/node.idl`). If a host is late, lost or restarted, the others report it and continue. `docs/node.md`
-//! is the tour.
+//! outputs for replicas, over IIOP (`idl/node.idl`). If a host is late, lost or restarted, the others report it and
+//! continue. `docs/node.md` is the tour.
 //!
 //! ```text
 //!   completing lane ─► ring ─► sender's thread ═ IIOP ═► thread of the ORB ─► ring ─► dispatcher ─► lane
