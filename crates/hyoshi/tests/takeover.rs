@@ -91,7 +91,19 @@ fn the_backup_takes_over_within_two_flush_periods_from_the_state_of_the_replica(
     assert_eq!(steps.len(), 4);
     place.hyoshi(&format!("node stop --at unix:{}/backup.sock", place.path().display())).exits(0);
     let report: Vec<String> = lines.collect();
-    assert!(backup.0.wait().unwrap().code().is_some_and(|code| code <= 1));
-    let note = report.iter().find(|line| line.contains("outputs flushed to replicas"));
-    assert!(note.is_some(), "{report:?}");
+    assert_eq!(backup.0.wait().unwrap().code(), Some(3), "it was stopped");
+    assert!(report.iter().any(|line| line.contains("outputs received for replicas")), "{report:?}");
+}
+
+#[test]
+fn outputs_that_are_too_late_to_be_flushed_are_noted_and_their_age_has_no_bound() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(example("takeover.toml")).unwrap();
+    place.write("late.toml", text.replace("\"40ms\"", "\"1ms\"").replace("\"60s\"", "\"1s\""));
+    let summary = place.hyoshi("sim late.toml --format json").exits(1).json();
+    let notes = summary["notes"].as_array().unwrap();
+    let note = notes.iter().find(|note| note["topic"] == "replicas").unwrap_or_else(|| panic!("{summary}"));
+    assert_eq!(note["text"], "outputs of late jobs were not flushed: control 10");
+    let check = place.hyoshi("check late.toml").out;
+    assert!(check.contains("late ones are not flushed"), "{check}");
 }

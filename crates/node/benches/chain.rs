@@ -351,6 +351,10 @@ impl wire::Peer for Sink {
         Ok(())
     }
 
+    fn replicate(&self, _: u64, _: &wire::Output, _: &[u8]) -> Result<(), SystemException> {
+        Ok(())
+    }
+
     fn keep(&self, _: u64) -> Result<(), SystemException> {
         Ok(())
     }

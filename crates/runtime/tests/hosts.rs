@@ -213,7 +213,7 @@ fn with_bodies(node: Node, shown: &Seen, followed: &Seen) -> Node {
     node.body("show", reader(shown)).body("follow", reader(followed))
 }
 
-/// Ages count from the release, so they tell when each output arrived.
+/// Ages count from the release, so they show when each output arrived.
 fn check_flushed_at_deadlines(shown: &Seen, delay: Span) {
     let shown = shown.lock().unwrap();
     let numbers: Vec<u64> = shown.iter().filter_map(|(number, ..)| *number).collect();
