@@ -13,7 +13,6 @@
 //! Both hosts have one CLOCK_MONOTONIC. They agree on instant 0 while the link is idle: the error of their agreement is
 //! in the figures, and printed.
 
-#[allow(dead_code, reason = "tests use the rest")]
 #[path = "../../net/tests/common/namespaces.rs"]
 mod namespaces;
 
