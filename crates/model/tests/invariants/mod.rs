@@ -25,7 +25,21 @@ pub fn check(system: &System) {
             operation.uses.iter().all(|(resource, span)| resource.index() < system.resources.len() && !span.is_zero())
         );
         assert!(operation.queue.limit >= 1 && operation.payload <= 65_536);
-        assert!(operation.guard == Guard::Off || !operation.trigger.predecessors().is_empty());
+        let triggered = !operation.trigger.predecessors().is_empty();
+        assert!(operation.guard == Guard::Off || triggered);
+        assert!(operation.timeout.or(operation.lifespan).is_none_or(|span| triggered && !span.is_zero()));
+        if let Trigger::Correlated(correlation) = &operation.trigger {
+            let groups: Vec<_> = correlation.groups().collect();
+            assert!(groups.len() > 1 && groups.iter().all(|group| group.is_sorted_by(|one, next| one < next)));
+            assert!(correlation.within.is_some() || !correlation.is_plain());
+            assert!(
+                *correlation
+                    == Correlation::new(
+                        &correlation.groups().map(<[_]>::to_vec).collect::<Vec<_>>(),
+                        correlation.within
+                    )
+            );
+        }
     }
     for event in &system.events {
         assert!(known(&event.suppliers) && known(&event.consumers) && event.payload <= 65_536);
