@@ -77,7 +77,7 @@ pub struct CorbaEventCounts {
     pub lost: u64,
     /// Calls of consumers that failed.
     pub failed: u64,
-    /// Consumers that were disconnected because they had gone.
+    /// Consumers that were disconnected because they did not answer, or do not exist any more.
     pub disconnected: u64,
     /// Publications that were refused.
     pub refused: u64,
