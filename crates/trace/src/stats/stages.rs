@@ -285,7 +285,7 @@ impl ChainTimes {
         }
         let places = || self.segments.iter().zip(self.walked.iter().rev());
         let input = places().next().map_or(Instant::NEVER, |(segment, place)| segment.instances[*place].input);
-        let finish = places().last().and_then(|(segment, place)| segment.of(*place).last()).map(|times| times.end);
+        let finish = places().next_back().and_then(|(segment, place)| segment.of(*place).last()).map(|times| times.end);
         let Some(finish) = finish.filter(|finish| input <= *finish) else { return };
         let slowest =
             stats.last().and_then(|stage| stage.by.extent().most()).is_none_or(|most| most < finish.since(input));
