@@ -39,7 +39,6 @@ pub fn op(name: &str, period: u64, wcet: u64) -> Op {
         after: vec![],
         any: false,
         guard: Guard::Off,
-        timeout: None,
         period,
         wcet,
         deadline: period,
@@ -165,6 +164,8 @@ impl Build {
             on_overrun: OnOverrun::Report,
             on_busy: op.on_busy,
             guard: op.guard,
+            timeout: None,
+            lifespan: None,
             payload: 0,
         }
     }
