@@ -156,6 +156,8 @@ fn a_link_full_of_other_packets_does_not_delay_critical_completions() {
     let station = Node::start(&place, &namespaces, 1, "--host station --record station.hyo");
     let drone = Node::start(&place, &namespaces, 0, "--host drone --record drone.hyo");
     until("setting the classes", || namespaces.root(0).contains("htb 4859:"));
+    // Replies to new connections have no class.
+    until("the first completions", || urgent_packets(&namespaces) > 100);
     let flood = Node(Some(flood.stderr(Stdio::null()).spawn().unwrap()));
     let (drone, station) = (drone.end(), station.end());
     drop(flood);
