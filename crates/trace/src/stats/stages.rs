@@ -160,7 +160,7 @@ impl ChainTimes {
         }
         let (mut stages, mut segments) = (Vec::new(), Vec::<ChainSegment>::new());
         for (position, (id, source)) in chain.path.iter().zip(sources).enumerate() {
-            let triggered = position > 0 && !matches!(source, StageInput::Latest);
+            let triggered = position > 0 && !matches!(source, StageInput::Latest | StageInput::Replica(_));
             if !triggered {
                 segments.push(ChainSegment { first: position, instances: Vec::new(), times: Vec::new(), stages: 0 });
             }
