@@ -135,8 +135,7 @@ impl HostArguments {
         cpus: &[(ProcessorId, u32)],
         node: &mut Prepared,
         events: &EventChannel,
-        interrupt: Interrupt,
-        strict: bool,
+        (interrupt, strict): (Interrupt, bool),
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
         let of_hosts = system.hosts.iter().flat_map(|host| &host.endpoints);
