@@ -189,8 +189,9 @@ fn wait_for(recording: &PathBuf) {
 fn notes(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code().is_some_and(|code| code < 2), "{text}");
-    let told = |line: &&str| line.contains("error at most") || line.contains(DEVICE) || line.contains("refused");
-    text.lines().filter(told).map(str::to_owned).collect()
+    let about_classes =
+        |line: &&str| line.contains("error at most") || line.contains(DEVICE) || line.contains("refused");
+    text.lines().filter(about_classes).map(str::to_owned).collect()
 }
 
 /// From the sending to the arrival of each completion, without those of the quiet time.

@@ -91,12 +91,7 @@ impl ForPeers {
 
     /// Receives a message from a peer within its rate. `accept` gets the number of completions that arrived in the
     /// session, and returns whether the message is `accepted` or rejected.
-    fn receive(
-        &self,
-        peer: &OtherHost,
-        accepted: &AtomicU64,
-        accept: impl FnOnce(&mut IncomingCompletions, &mut u64) -> bool,
-    ) {
+    fn receive(&self, peer: &OtherHost, accepted: &AtomicU64, accept: impl FnOnce(&mut Inbox) -> bool) {
         let mut inbox = peer.inbox.lock();
         if !inbox.allowance.take(self.0.now()) {
             drop(inbox);
@@ -104,9 +99,7 @@ impl ForPeers {
             std::thread::sleep(PENALTY);
             return;
         }
-        let Inbox { arrivals, arrived, .. } = &mut *inbox;
-        let is_accepted = arrivals.as_mut().is_some_and(|arrivals| accept(arrivals, arrived));
-        let counted = if is_accepted { accepted } else { &peer.rejected };
+        let counted = if accept(&mut inbox) { accepted } else { &peer.rejected };
         counted.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -178,11 +171,13 @@ impl wire::Peer for ForPeers {
             due: peer.to_own(what.sent),
             ticket: None,
         };
-        self.receive(peer, &peer.received, |arrivals, arrived| {
-            *arrived += 1;
-            let pushed = arrivals.push(signal, payload).is_ok();
-            arrivals.deliver();
-            pushed
+        self.receive(peer, &peer.received, |inbox| {
+            inbox.arrived += 1;
+            inbox.arrivals.as_mut().is_some_and(|arrivals| {
+                let pushed = arrivals.push(signal, payload).is_ok();
+                arrivals.deliver();
+                pushed
+            })
         });
         Ok(())
     }
@@ -196,7 +191,9 @@ impl wire::Peer for ForPeers {
             sender_release: what.release,
             release: peer.to_own(what.release),
         };
-        self.receive(peer, &peer.outputs.received, |arrivals, _| arrivals.replicate(output, payload).is_ok());
+        self.receive(peer, &peer.outputs.received, |inbox| {
+            inbox.arrivals.as_mut().is_some_and(|arrivals| arrivals.replicate(output, payload).is_ok())
+        });
         Ok(())
     }
 

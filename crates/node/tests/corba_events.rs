@@ -298,7 +298,7 @@ fn consumers_that_hang_or_die_delay_no_other_and_are_disconnected() {
     let (fixture, running) = start();
     let ((quick, _), (hangs, _), supplier) = (fixture.consumer(), fixture.consumer(), fixture.supplier());
     hangs.hangs.store(true, Ordering::Relaxed);
-    // Nobody listens there.
+    // No program listens there.
     let dead = format!("corbaloc:iiop:1.2@{}/nothing", unused_address());
     let dead = fixture.client.resolve_unchecked::<dyn PushConsumer>(&dead).unwrap();
     fixture.proxy_for_consumer().connect_push_consumer(Some(&dead)).unwrap();
@@ -406,7 +406,7 @@ fn malformed_messages_and_values_are_refused_and_harm_nobody() {
     push(&supplier, &Any::of(&1u32).unwrap());
     assert_eq!(consumer.received(1)[0].get::<u32>(), Ok(1));
     assert_eq!(*consumer.received(1)[0].type_code(), u32::type_code());
-    until("the malformed ones reached nobody", || consumer.received.lock().unwrap().len() == 1);
+    until("the malformed ones reached no consumer", || consumer.received.lock().unwrap().len() == 1);
     drop(running);
 }
 

@@ -123,7 +123,8 @@ impl OutgoingCompletions {
     }
 
     /// The next completion, or output whose time has come. Completions of one processor are in the order of sending; an
-    /// output that is flushed at completion precedes them.
+    /// output that is flushed at completion precedes them. An output that waits beyond the bound for its operation is
+    /// dropped, and counted as a lost signal.
     pub fn take(&mut self) -> Option<Departure> {
         loop {
             if !self.waiting.is_empty() {
@@ -141,6 +142,10 @@ impl OutgoingCompletions {
                     let now = self.common.now();
                     if flush.at <= now {
                         return Some(output(flush, now));
+                    }
+                    if self.waiting.len() == self.waiting.capacity() {
+                        self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
+                        continue;
                     }
                     self.waiting.push(flush);
                 }

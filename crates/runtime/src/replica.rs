@@ -148,7 +148,7 @@ pub(crate) fn in_transit(system: &System, id: OperationId, host: HostId) -> usiz
 pub(crate) struct Flush {
     pub operation: OperationId,
     pub output: JobOutput,
-    /// When it is to be sent.
+    /// When it must be sent.
     pub at: Instant,
 }
 
