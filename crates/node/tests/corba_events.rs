@@ -245,6 +245,9 @@ fn each_misuse_gets_the_exception_of_the_standard() {
     // It would publish for ever.
     let own: PushConsumerStub = supplier.as_ref().widen::<dyn PushConsumer>().into();
     assert_eq!(system(consumer.connect_push_consumer(Some(&own))), (SystemKind::BadParam, minor::EVENT_CONSUMER));
+    // The socket may be open to the node's user only.
+    let socket = fixture.client.resolve_unchecked::<dyn PushConsumer>("corbaloc:omniunix:/run/other.sock:/x").unwrap();
+    assert_eq!(system(consumer.connect_push_consumer(Some(&socket))), (SystemKind::BadParam, minor::EVENT_CONSUMER));
     let servant = Arc::new(Consumer::default());
     consumer.connect_push_consumer(Some(&fixture.stub(&servant))).unwrap();
     let again = consumer.connect_push_consumer(Some(&fixture.stub(&Arc::new(Consumer::default()))));
