@@ -54,8 +54,9 @@ pub(crate) struct OperationState {
     pub has_guard: bool,
     pub guard: ReleaseGuard,
     pub intake: Intake,
-    /// The longest time without a trigger, and when it is over.
+    /// Jobs with an older origin are dropped at their first dispatch.
     pub lifespan: Option<Span>,
+    /// The longest time without a trigger, and when it is over.
     pub timeout: Option<Span>,
     pub times_out: Instant,
     /// Its triggers are dropped.

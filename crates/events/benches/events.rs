@@ -5,7 +5,7 @@
 //! its body, in the same run. The goal: at most 1.3 times. And beside a bare futex wake-up between two threads of the
 //! same priorities, whose first one then sleeps. Then with a subscriber outside the lanes, and with more consumers.
 //!
-//! *Nobody wants it*: the completion of a job of a supplier, and the start of the next job, beside 10,000 operations
+//! *Unwanted*: the completion of a job of a supplier, and the start of the next job, beside 10,000 operations
 //! that run after another event; the same for an operation without events. The goal: at most 1 us more.
 
 use std::fmt::Write as _;
@@ -195,7 +195,7 @@ fn pushes(samples: u64, consumers: u64, watched: bool) -> (Vec<u64>, Vec<u64>) {
     (std::mem::take(&mut *nanos.lock().expect("no panic")), wakes)
 }
 
-/// The section that completes a job and starts the next one. The job supplies an event that nobody wants, or none.
+/// The section that completes a job and starts the next one. The job supplies an event without consumers, or none.
 fn completions(samples: u64, supplies: bool) -> Vec<u64> {
     let mut text = "name = \"bench\"\n[processor.main]\nstrategy = \"EDF\"\ncap = \"100%\"\nhard_cap = \"100%\"\n\
                     [event.unwanted]\n[event.other]\n\

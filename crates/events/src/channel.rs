@@ -9,7 +9,7 @@ use std::time::Instant as WallClock;
 
 use hyoshi_model::event::matches;
 use hyoshi_model::{Instant, OperationId, Span, System};
-use hyoshi_os::{Spawn, SpawnedThread};
+use hyoshi_os::{PiMutex, Spawn, SpawnedThread};
 use hyoshi_runtime::{EventFeed, EventInput, FeedControl, Prepared, Rejected, SuppliedEvent};
 
 use crate::queue::Subscription;
@@ -39,7 +39,8 @@ pub(crate) struct ChannelState {
     names: Vec<Arc<str>>,
     /// By operation: the events that it supplies, if any.
     supplied: Vec<Supplied>,
-    inputs: Mutex<Vec<EventInput>>,
+    /// A lane's body may publish, so their locks have priority inheritance.
+    inputs: Vec<(OperationId, PiMutex<EventInput>)>,
     subscribers: Mutex<Vec<Arc<SubscriberState>>>,
     /// By event: the latest ones, for late subscribers.
     kept: Mutex<Vec<VecDeque<ReceivedEvent>>>,
@@ -217,7 +218,7 @@ impl EventChannel {
             feed: control,
             names: system.events.iter().map(|event| (*event.name).into()).collect(),
             supplied,
-            inputs: Mutex::new(inputs),
+            inputs: inputs.into_iter().map(|input| (input.supplier(), PiMutex::new(input))).collect(),
             subscribers: Mutex::default(),
             kept: Mutex::new(system.events.iter().map(|_| VecDeque::new()).collect()),
             over: AtomicBool::new(false),
@@ -280,13 +281,12 @@ impl EventChannel {
         let state = &self.0.state;
         let event = state.names.iter().position(|known| **known == *name);
         let event = event.ok_or_else(|| PublishError::Unknown { name: name.to_owned() })?;
-        let mut inputs = lock(&state.inputs);
-        let supplies = |input: &&mut EventInput| state.of(input.supplier()).events.contains(&event);
-        let input = inputs.iter_mut().find(supplies);
-        let input = input.ok_or_else(|| PublishError::NoInput { name: name.to_owned() })?;
-        input.publish(payload).map_err(|because| PublishError::Rejected {
+        let input = state.inputs.iter().find(|(supplier, _)| state.of(*supplier).events.contains(&event));
+        let (supplier, input) = input.ok_or_else(|| PublishError::NoInput { name: name.to_owned() })?;
+        let published = input.lock().publish(payload);
+        published.map_err(|because| PublishError::Rejected {
             name: name.to_owned(),
-            supplier: state.of(input.supplier()).name.to_string(),
+            supplier: state.of(*supplier).name.to_string(),
             because,
         })
     }
@@ -295,7 +295,7 @@ impl EventChannel {
     pub fn standing(&self) -> Vec<EventStanding> {
         let state = &self.0.state;
         let (system, now) = (state.system(), state.now());
-        let open: Vec<OperationId> = lock(&state.inputs).iter().map(EventInput::supplier).collect();
+        let open = |supplier: &OperationId| state.inputs.iter().any(|(known, _)| known == supplier);
         let standing = |(name, event): (&Arc<str>, &hyoshi_model::Event)| {
             let counts = event.suppliers.iter().filter_map(|one| Some((*one, state.feed.counts(*one)?)));
             let mut standing = EventStanding {
@@ -303,7 +303,7 @@ impl EventChannel {
                 suppliers: Vec::new(),
                 consumers: event.consumers.len(),
                 payload: event.payload,
-                open: event.suppliers.iter().any(|one| open.contains(one)),
+                open: event.suppliers.iter().any(open),
                 pushed: 0,
                 late: 0,
                 lost: 0,
@@ -353,7 +353,7 @@ impl ChannelState {
         self.feed.now().unwrap_or(Instant::ZERO)
     }
 
-    /// Wants the events of the suppliers that somebody has subscribed to, or that the file keeps.
+    /// Wants the events of the suppliers that a subscriber selects, or that the file keeps.
     pub fn select(&self) {
         let subscribers = self.subscribers();
         let active: Vec<_> = subscribers.iter().filter(|subscriber| !subscriber.is_suspended()).collect();

@@ -21,7 +21,7 @@
 //!     duration = "10s"
 //!     [event."sensor/gps"]
 //!     payload = "64B"
-//!     [operation.gps]                    # releases its consumers when somebody publishes
+//!     [operation.gps]                    # releases its consumers when a program publishes
 //!     called       = true
 //!     min_interval = "10ms"
 //!     wcet         = "0.1ms"

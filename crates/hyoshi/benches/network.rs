@@ -1,8 +1,9 @@
 //! Critical completions over a saturated link: `cargo bench -p hyoshi --bench network`, as root.
 //!
 //! Two hosts, each `hyoshi run --host` in a network namespace of its own, with a link of 100 Mbit/s between them. Every
-//! 20 ms the first one sends a critical completion with 64 bytes to the second one. Two seconds after the start, a
-//! thread in the first namespace sends UDP packets at 150 Mbit/s to the second one, until the end. The figures are of
+//! 20 ms the first one sends a critical completion to the second one. Two seconds after the start, a process in the
+//! first namespace sends UDP packets at 150 Mbit/s to the second one, from 16 sockets, until the end. It is at the lowest
+//! real-time priority, below the nodes: the link stays full while the machine is busy. The figures are of
 //! the network stage: from the sending of a completion to its arrival, as both recordings have it. Three rounds each:
 //!
 //! - *idle*: without the packets; the link is a token bucket (TBF) with a queue of 1,000 packets, Linux' default length.
@@ -12,7 +13,6 @@
 //! Both hosts have one CLOCK_MONOTONIC. They agree on instant 0 while the link is idle: the error of their agreement is
 //! in the figures, and printed.
 
-#[allow(dead_code, reason = "tests use the rest")]
 #[path = "../../net/tests/common/namespaces.rs"]
 mod namespaces;
 
@@ -26,6 +26,7 @@ use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant as WallClock};
 
 use hyoshi_model::{Instant, Span};
+use hyoshi_os::{ThreadPolicy, set_own_policy};
 use hyoshi_trace::recording::RecordingReader;
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 use namespaces::{ADDRESSES, DEVICE, Namespaces};
@@ -125,7 +126,6 @@ host = "station"
 on = "airframe"
 rate = "50Hz"
 wcet = "0.1ms"
-payload = "64B"
 critical = true
 [operation.act]
 on = "ground"
@@ -164,10 +164,12 @@ fn run(namespaces: &Namespaces, folder: &Path, link: Link, seconds: u64) -> Meas
     });
     let outputs = nodes.map(|node| node.wait_with_output().expect("the node ends"));
     bulk.into_iter().for_each(|mut bulk: Child| drop(bulk.wait()));
+    let mut measured = Measured { notes: outputs.iter().flat_map(notes).collect(), ..delays(folder) };
     if link != Link::Classes {
+        let queue = namespaces.tc(0, &format!("-s qdisc show dev {DEVICE} root"));
+        measured.notes.extend(queue.lines().nth(1).map(|line| format!("  the queue: {}", line.trim())));
         namespaces.tc(0, &format!("qdisc del dev {DEVICE} root"));
     }
-    let measured = Measured { notes: outputs.iter().flat_map(notes).collect(), ..delays(folder) };
     for host in ["drone", "station"] {
         let _ = std::fs::remove_file(folder.join(format!("{host}.hyo")));
     }
@@ -187,8 +189,9 @@ fn wait_for(recording: &PathBuf) {
 fn notes(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code().is_some_and(|code| code < 2), "{text}");
-    let told = |line: &&str| line.contains("error at most") || line.contains(DEVICE) || line.contains("refused");
-    text.lines().filter(told).map(str::to_owned).collect()
+    let about_classes =
+        |line: &&str| line.contains("error at most") || line.contains(DEVICE) || line.contains("refused");
+    text.lines().filter(about_classes).map(str::to_owned).collect()
 }
 
 /// From the sending to the arrival of each completion, without those of the quiet time.
@@ -217,15 +220,19 @@ fn delays(folder: &Path) -> Measured {
     Measured { sent: sent.len(), delays: sent.iter().filter_map(delay).collect(), notes: Vec::new() }
 }
 
-/// Sends packets at a steady rate.
+/// Sends packets at a steady rate. A socket can fill only a part of the queue.
 fn saturate(duration: Duration) {
-    let socket = UdpSocket::bind((ADDRESSES[0], 0)).expect("a socket");
+    if let Err(refused) = set_own_policy(ThreadPolicy::Fifo(1)) {
+        println!("the packets are sent at normal priority: {refused}");
+    }
+    let sockets: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind((ADDRESSES[0], 0)).expect("a socket")).collect();
+    sockets.iter().for_each(|socket| socket.set_nonblocking(true).expect("a socket that does not wait"));
     let (began, mut sent) = (WallClock::now(), 0u128);
     while began.elapsed() < duration {
         let due = began.elapsed().as_micros() * (BULK / 8 / PACKET) as u128 / 1_000_000;
         while sent < due {
             // A full queue drops it.
-            let _ = socket.send_to(&[0; PACKET], (ADDRESSES[1], 9));
+            let _ = sockets[sent as usize % 16].send_to(&[0; PACKET], (ADDRESSES[1], 9));
             sent += 1;
         }
         std::thread::sleep(Duration::from_millis(1));

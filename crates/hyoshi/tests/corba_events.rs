@@ -111,7 +111,7 @@ fn consumers_and_suppliers_of_omniorb_take_part_in_a_run() {
         }
         thread::sleep(Duration::from_millis(50));
     };
-    // They delay nobody.
+    // They delay no other consumer.
     let (hangs, killed) = (Program::start(&mut program("hang")), Program::start(&mut program("consume 1000")));
     assert_eq!([hangs.line(), killed.line()], ["ready", "ready"]);
     drop(killed);

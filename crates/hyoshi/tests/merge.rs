@@ -198,12 +198,21 @@ fn clocks_that_differ_are_told_and_every_verb_still_holds() {
     let offsets = offsets("merged.hyo");
     // One for each processor of the station, and more only where a reply came too soon.
     assert!(offsets.contains(&400_000) && offsets.iter().all(|offset| *offset <= 400_000), "{offsets:?}");
-    // The chain begins and ends at the drone. What is sampled on the way counts by its clock.
+    // The chain begins and ends at the drone. What is sampled on the way counts by its clock: by it the signals to the
+    // station need 0.4 ms more, and those back 0.4 ms less.
     let chain = |file: &str| {
-        let json = place.hyoshi(&format!("trace summary {file} --format json")).json();
-        json["chains"].clone()
+        let mut json = place.hyoshi(&format!("trace summary {file} --format json")).json();
+        let stages = json["chains"][0]["stages"].take();
+        let network = |stage: usize| {
+            let parts = stages[stage]["parts"].as_array().unwrap().clone();
+            let part = parts.into_iter().find(|part| part["part"] == "network").unwrap();
+            part["time"]["mean_ns"].as_i64().unwrap()
+        };
+        (json["chains"].clone(), [network(1), network(2)])
     };
-    assert_eq!(chain("merged.hyo"), chain("all.hyo"));
+    let ((merged, shifted), (all, network)) = (chain("merged.hyo"), chain("all.hyo"));
+    assert_eq!(merged, all);
+    assert_eq!(shifted, [network[0] + 400_000, network[1] - 400_000]);
 }
 
 #[test]

@@ -156,12 +156,15 @@ fn a_link_full_of_other_packets_does_not_delay_critical_completions() {
     let station = Node::start(&place, &namespaces, 1, "--host station --record station.hyo");
     let drone = Node::start(&place, &namespaces, 0, "--host drone --record drone.hyo");
     until("setting the classes", || namespaces.root(0).contains("htb 4859:"));
+    // Replies to new connections have no class.
+    until("the first completions", || urgent_packets(&namespaces) > 100);
     let flood = Node(Some(flood.stderr(Stdio::null()).spawn().unwrap()));
     let (drone, station) = (drone.end(), station.end());
     drop(flood);
     for ended in [&drone, &station] {
         assert!(ended.code < 2, "{}{}", ended.out, ended.err);
-        assert!(!ended.err.contains("was lost"), "{}", ended.err);
+        let lost = |line: &str| line.contains("was lost") && !line.ends_with("it ended");
+        assert!(!ended.err.lines().any(lost), "{}", ended.err);
     }
     place.hyoshi("trace merge drone.hyo station.hyo -o both.hyo").exits(0);
     let summary = place.hyoshi("trace summary both.hyo --format json").json();

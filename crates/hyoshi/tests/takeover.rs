@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use hyoshi::Span;
 use serde_json::Value;
 
 use crate::common::loopback::unused_address;
@@ -58,7 +59,14 @@ fn the_backup_takes_over_within_two_flush_periods_from_the_state_of_the_replica(
     let place = Place::new();
     let text = std::fs::read_to_string(example("takeover.toml")).unwrap();
     let own = |text: String, port: &str| text.replace(&format!("127.0.0.1:{port}"), &unused_address().to_string());
-    place.write("takeover.toml", ["7481", "7482"].into_iter().fold(text, own));
+    let text = ["7481", "7482"].into_iter().fold(text, own);
+    // Five times as slow: a machine that stalls for half a second does not stop the flushes of a live primary.
+    let slower = |text: String, span: &str| {
+        let slow = span.trim_end_matches("ms").parse::<u32>().unwrap() * 5;
+        text.replace(&format!("\"{span}\""), &format!("\"{slow}ms\""))
+    };
+    let text = ["200ms", "100ms", "40ms", "20ms"].into_iter().fold(text, slower);
+    place.write("takeover.toml", text);
     let check = place.hyoshi("check takeover.toml").exits(0).out;
     assert!(check.contains("proved"), "{check}");
 
@@ -66,7 +74,7 @@ fn the_backup_takes_over_within_two_flush_periods_from_the_state_of_the_replica(
     let mut primary = start(&place, "primary");
     let lines = BufReader::new(backup.0.stdout.take().unwrap()).lines();
     let received =
-        until("flushes arrive", || outputs(&place, "backup")?["received"].as_u64().filter(|received| *received >= 10));
+        until("flushes arrive", || outputs(&place, "backup")?["received"].as_u64().filter(|received| *received >= 4));
     let shown = place.hyoshi(&format!("node show --at unix:{}/primary.sock", place.path().display())).exits(0).out;
     assert!(shown.contains("outputs flushed") && shown.contains("late, not flushed"), "{shown}");
     let sent = outputs(&place, "primary").unwrap();
@@ -79,10 +87,10 @@ fn the_backup_takes_over_within_two_flush_periods_from_the_state_of_the_replica(
     let at = numbers(&takeover)[0];
     assert!(at >= received, "{takeover}, but {received} outputs had arrived before");
     if real_time() {
-        // 40 ms from the release to the flush, and two flush periods.
-        let age: Vec<&str> = takeover.split_whitespace().rev().nth(1).into_iter().collect();
-        let age: f64 = age[0].trim_end_matches("ms").parse().unwrap_or_else(|_| panic!("{takeover}"));
-        assert!(age <= 240.0, "{takeover}");
+        // 200 ms from the release to the flush, and two flush periods of 500 ms, with a margin.
+        let age = takeover.split_whitespace().rev().nth(1).unwrap();
+        let age: Span = age.parse().unwrap_or_else(|error| panic!("{takeover}: {error}"));
+        assert!(age <= Span::from_millis(2400), "{takeover}");
     }
     let steps: Vec<Vec<u64>> = lines.by_ref().take(4).map(|line| numbers(&line)).collect();
     for (number, step) in (at..).zip(&steps) {
@@ -91,7 +99,19 @@ fn the_backup_takes_over_within_two_flush_periods_from_the_state_of_the_replica(
     assert_eq!(steps.len(), 4);
     place.hyoshi(&format!("node stop --at unix:{}/backup.sock", place.path().display())).exits(0);
     let report: Vec<String> = lines.collect();
-    assert!(backup.0.wait().unwrap().code().is_some_and(|code| code <= 1));
-    let note = report.iter().find(|line| line.contains("outputs flushed to replicas"));
-    assert!(note.is_some(), "{report:?}");
+    assert_eq!(backup.0.wait().unwrap().code(), Some(3), "it was stopped");
+    assert!(report.iter().any(|line| line.contains("outputs received for replicas")), "{report:?}");
+}
+
+#[test]
+fn outputs_that_are_too_late_to_be_flushed_are_noted_and_their_age_has_no_bound() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(example("takeover.toml")).unwrap();
+    place.write("late.toml", text.replace("\"40ms\"", "\"1ms\"").replace("\"60s\"", "\"1s\""));
+    let summary = place.hyoshi("sim late.toml --format json").exits(1).json();
+    let notes = summary["notes"].as_array().unwrap();
+    let note = notes.iter().find(|note| note["topic"] == "replicas").unwrap_or_else(|| panic!("{summary}"));
+    assert_eq!(note["text"], "outputs of late jobs were not flushed: control 10");
+    let check = place.hyoshi("check late.toml").out;
+    assert!(check.contains("late ones are not flushed"), "{check}");
 }

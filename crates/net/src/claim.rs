@@ -48,7 +48,7 @@ fn folder() -> Option<PathBuf> {
     if file::own_user() == 0 {
         return Some(PathBuf::from("/run/hyoshi/network"));
     }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| Path::new(path).is_absolute())?;
+    let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").filter(|path| Path::new(path).is_absolute())?;
     Some(Path::new(&runtime).join("hyoshi/network"))
 }
 

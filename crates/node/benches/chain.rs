@@ -344,11 +344,11 @@ impl wire::Peer for Sink {
     fn exchange(&self, _: u64, _: &wire::Progress) -> Result<wire::Answer, ExchangeError> {
         Err(SystemKind::NoImplement.not_done(0).into())
     }
-    fn replicate(&self, _: u64, _: &wire::Output, _: &[u8]) -> Result<(), SystemException> {
+    fn leave(&self, _: u64) -> Result<(), SystemException> {
         Ok(())
     }
 
-    fn leave(&self, _: u64) -> Result<(), SystemException> {
+    fn replicate(&self, _: u64, _: &wire::Output, _: &[u8]) -> Result<(), SystemException> {
         Ok(())
     }
 

@@ -77,7 +77,7 @@ pub struct CorbaEventCounts {
     pub lost: u64,
     /// Calls of consumers that failed.
     pub failed: u64,
-    /// Consumers that were disconnected because they had gone.
+    /// Consumers that were disconnected because they did not answer, or do not exist any more.
     pub disconnected: u64,
     /// Publications that were refused.
     pub refused: u64,
@@ -259,8 +259,8 @@ impl OfferedEvent {
 
 impl wire::ConsumerAdmin for EventAdministration {
     fn obtain_push_supplier(&self) -> Result<Option<wire::ProxyPushSupplierStub>, SystemException> {
-        let servant = |proxy| Arc::new(ProxyPushSupplier { event: self.0.clone(), proxy });
-        self.0.obtain::<dyn wire::ProxyPushSupplier>(|proxy| servant(proxy))
+        let event = self.0.clone();
+        self.0.obtain::<dyn wire::ProxyPushSupplier>(|proxy| Arc::new(ProxyPushSupplier { event, proxy }))
     }
 
     fn obtain_pull_supplier(&self) -> Result<Option<wire::ProxyPullSupplierStub>, SystemException> {
@@ -273,8 +273,8 @@ impl wire::SupplierAdmin for EventAdministration {
         if !self.0.is_open {
             return Err(SystemKind::NoImplement.not_done(minor::EVENT_NO_SUPPLIER));
         }
-        let servant = |proxy| Arc::new(ProxyPushConsumer { event: self.0.clone(), proxy });
-        self.0.obtain::<dyn wire::ProxyPushConsumer>(|proxy| servant(proxy))
+        let event = self.0.clone();
+        self.0.obtain::<dyn wire::ProxyPushConsumer>(|proxy| Arc::new(ProxyPushConsumer { event, proxy }))
     }
 
     fn obtain_pull_consumer(&self) -> Result<Option<wire::ProxyPullConsumerStub>, SystemException> {

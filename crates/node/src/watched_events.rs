@@ -10,12 +10,12 @@ use crate::idl::hyoshi_node::EventRefused;
 use crate::shared::random;
 
 /// The most subscriptions of all operators, and of one user or certificate.
-const SUBSCRIPTIONS: usize = 64;
-const OF_ONE: usize = 8;
+const SUBSCRIPTIONS: usize = 16;
+const OF_ONE: usize = 4;
 /// The most patterns of a subscription.
 const PATTERNS: usize = 64;
 /// The most events that wait for one subscription, and the most in an answer.
-const WAITING: usize = 4_096;
+const WAITING: usize = 256;
 const BATCH: usize = 256;
 /// Further events wait once an answer has this many bytes of payloads.
 const BATCH_BYTES: usize = 128 << 10;

@@ -245,6 +245,9 @@ fn each_misuse_gets_the_exception_of_the_standard() {
     // It would publish for ever.
     let own: PushConsumerStub = supplier.as_ref().widen::<dyn PushConsumer>().into();
     assert_eq!(system(consumer.connect_push_consumer(Some(&own))), (SystemKind::BadParam, minor::EVENT_CONSUMER));
+    // The socket may be open to the node's user only.
+    let socket = fixture.client.resolve_unchecked::<dyn PushConsumer>("corbaloc:omniunix:/run/other.sock:/x").unwrap();
+    assert_eq!(system(consumer.connect_push_consumer(Some(&socket))), (SystemKind::BadParam, minor::EVENT_CONSUMER));
     let servant = Arc::new(Consumer::default());
     consumer.connect_push_consumer(Some(&fixture.stub(&servant))).unwrap();
     let again = consumer.connect_push_consumer(Some(&fixture.stub(&Arc::new(Consumer::default()))));
@@ -298,7 +301,7 @@ fn consumers_that_hang_or_die_delay_no_other_and_are_disconnected() {
     let (fixture, running) = start();
     let ((quick, _), (hangs, _), supplier) = (fixture.consumer(), fixture.consumer(), fixture.supplier());
     hangs.hangs.store(true, Ordering::Relaxed);
-    // Nobody listens there.
+    // No program listens there.
     let dead = format!("corbaloc:iiop:1.2@{}/nothing", unused_address());
     let dead = fixture.client.resolve_unchecked::<dyn PushConsumer>(&dead).unwrap();
     fixture.proxy_for_consumer().connect_push_consumer(Some(&dead)).unwrap();
@@ -406,7 +409,7 @@ fn malformed_messages_and_values_are_refused_and_harm_nobody() {
     push(&supplier, &Any::of(&1u32).unwrap());
     assert_eq!(consumer.received(1)[0].get::<u32>(), Ok(1));
     assert_eq!(*consumer.received(1)[0].type_code(), u32::type_code());
-    until("the malformed ones reached nobody", || consumer.received.lock().unwrap().len() == 1);
+    until("the malformed ones reached no consumer", || consumer.received.lock().unwrap().len() == 1);
     drop(running);
 }
 

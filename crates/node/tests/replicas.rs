@@ -47,7 +47,7 @@ fn start(text: &str, host: hyoshi_model::HostId, seen: &Seen) -> Host {
 }
 
 fn outputs(host: &Host) -> wire::OutputCounts {
-    host.peers.standing()[0].outputs.clone()
+    host.peers.standing()[0].outputs
 }
 
 #[test]

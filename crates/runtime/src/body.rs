@@ -13,7 +13,7 @@ use crate::ended::{EndedBy, panic_text};
 use crate::events::payload_holders;
 use crate::payload::{Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
-use crate::replica::Output;
+use crate::replica::JobOutput;
 use crate::wakeups::PendingWakeups;
 
 /// The body of an operation. It runs once for each job, never for two at a time.
@@ -25,7 +25,7 @@ pub(crate) struct BodyCell {
     /// By predecessor: its payload for the current job.
     pub inputs: Vec<Option<Arc<Payload>>>,
     /// By operation that it reads: its latest output.
-    pub reads: Vec<Option<Output>>,
+    pub reads: Vec<Option<JobOutput>>,
     pub payload_buffers: PayloadBuffers,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn run_body(
         let CurrentJob { job, release, .. } = ran.unwrap_or(now);
         if let (Some(latest), Some(emitted)) = (common.latest.own(job.operation), cell.payload_buffers.emitted()) {
             let payload = Some(emitted.clone());
-            latest.lock().set(Output { release, number: job.number, leg: job.leg, payload });
+            latest.lock().set(JobOutput { release, number: job.number, leg: job.leg, payload });
         }
     }
     let cpu = own_cpu_time();

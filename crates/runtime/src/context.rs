@@ -12,7 +12,7 @@ use crate::built_in_work::hold;
 use crate::crew::{CallStep, DepartedCall, JobStart, Resumption};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
-use crate::replica::Output;
+use crate::replica::JobOutput;
 use crate::wakeups::PendingWakeups;
 
 /// The lane thread that runs the calling code, for code within a body that has no context.
@@ -216,7 +216,7 @@ pub struct JobContext<'a> {
     me: u16,
     begin: JobStart,
     inputs: &'a [Option<Arc<Payload>>],
-    reads: &'a [Option<Output>],
+    reads: &'a [Option<JobOutput>],
     payload_buffers: &'a mut PayloadBuffers,
     wakeups: &'a mut PendingWakeups,
 }
@@ -227,7 +227,7 @@ impl<'a> JobContext<'a> {
         me: u16,
         begin: JobStart,
         inputs: &'a [Option<Arc<Payload>>],
-        reads: &'a [Option<Output>],
+        reads: &'a [Option<JobOutput>],
         payload_buffers: &'a mut PayloadBuffers,
         wakeups: &'a mut PendingWakeups,
     ) -> Self {
@@ -317,7 +317,7 @@ impl<'a> JobContext<'a> {
     /// The latest payload, at the start of this job, of an operation that this one `reads`. Of an operation with a
     /// replica on this host: the latest one that was flushed, empty if its job emitted nothing.
     pub fn latest(&self, operation: &str) -> Option<&[u8]> {
-        self.latest_output(operation).map(Output::bytes)
+        self.latest_output(operation).map(JobOutput::bytes)
     }
 
     /// The age of [`JobContext::latest`] now: the time since the nominal release of its job. `None` before the first.
@@ -325,7 +325,7 @@ impl<'a> JobContext<'a> {
         self.latest_output(operation).map(|output| self.now().since(output.release))
     }
 
-    fn latest_output(&self, operation: &str) -> Option<&Output> {
+    fn latest_output(&self, operation: &str) -> Option<&JobOutput> {
         let position = self.position(&self.system().operation(self.begin.now.job.operation).reads, operation)?;
         self.reads.get(position)?.as_ref()
     }

@@ -194,14 +194,20 @@ impl FeedControl {
 
     /// Sets whether the feed wants the events of a supplier.
     pub fn want(&self, supplier: OperationId, wanted: bool) {
-        if let Some((_, state)) = self.suppliers.iter().find(|(known, _)| *known == supplier) {
+        if let Some(state) = self.state(supplier) {
             state.wanted.store(wanted, Ordering::Relaxed);
         }
     }
 
+    /// Suppliers are in order.
+    fn state(&self, supplier: OperationId) -> Option<&SupplierState> {
+        let position = self.suppliers.binary_search_by_key(&supplier, |(known, _)| *known);
+        Some(&self.suppliers[position.ok()?].1)
+    }
+
     /// The counts of a supplier of this node; `None` for any other operation.
     pub fn counts(&self, supplier: OperationId) -> Option<SupplierCounts> {
-        let (_, state) = self.suppliers.iter().find(|(known, _)| *known == supplier)?;
+        let state = self.state(supplier)?;
         let pushed = state.pushed.load(Ordering::Relaxed);
         Some(SupplierCounts {
             pushed,

@@ -27,16 +27,16 @@ pub(crate) type Data = Option<Arc<Payload>>;
 
 /// The content of a ring. An output that is flushed at completion precedes the signals of that completion.
 #[derive(Debug)]
-pub(crate) enum Parcel {
+pub(crate) enum LinkItem {
     Completion(Signal, Data),
     /// Only to other hosts that run elsewhere.
     Flush(Flush),
 }
 
 /// The producer of a ring.
-pub(crate) type Sender = Producer<Parcel>;
+pub(crate) type Sender = Producer<LinkItem>;
 /// The consumer of a ring.
-pub(crate) type Receiver = Consumer<Parcel>;
+pub(crate) type Receiver = Consumer<LinkItem>;
 
 /// The links of one processor.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl LinkEnd {
             }
             return None;
         };
-        if self.outgoing[ring].push(Parcel::Flush(flush)).is_err() {
+        if self.outgoing[ring].push(LinkItem::Flush(flush)).is_err() {
             self.lost();
         }
         Some(processor)
@@ -189,7 +189,7 @@ impl CompletionTransport for LinkEnd {
     fn send(&mut self, to: ProcessorId, mut signal: Signal, data: Data) {
         let Some((ring, delay)) = self.to[to.index()] else { return self.lost() };
         signal.due += self.common.system.draw_delay(delay, signal.to, signal.position, signal.number);
-        if self.outgoing[ring].push(Parcel::Completion(signal, data)).is_err() {
+        if self.outgoing[ring].push(LinkItem::Completion(signal, data)).is_err() {
             self.lost();
         }
     }
@@ -201,10 +201,10 @@ impl CompletionTransport for LinkEnd {
 
     fn receive(&mut self, now: Instant) -> Option<(Signal, Data)> {
         for link in 0..self.incoming.len() {
-            while let Ok(parcel) = self.incoming[link].pop() {
-                let arrives = match parcel {
-                    Parcel::Completion(signal, data) => self.arriving.push(signal, data),
-                    Parcel::Flush(_) => false,
+            while let Ok(item) = self.incoming[link].pop() {
+                let arrives = match item {
+                    LinkItem::Completion(signal, data) => self.arriving.push(signal, data),
+                    LinkItem::Flush(_) => false,
                 };
                 if !arrives {
                     self.lost();

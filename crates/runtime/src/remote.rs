@@ -16,10 +16,10 @@ use hyoshi_os::{Clock, MonotonicClock, Wake};
 use hyoshi_trace::Signal;
 
 use crate::common::CommonState;
-use crate::link::{LINK, Parcel, Receiver, Sender};
+use crate::link::{LINK, LinkItem, Receiver, Sender};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
-use crate::replica::{Flush, Output, in_transit};
+use crate::replica::{Flush, JobOutput, in_transit};
 use crate::start_error::StartError;
 use crate::wakeups::PendingWakeups;
 
@@ -123,7 +123,8 @@ impl OutgoingCompletions {
     }
 
     /// The next completion, or output whose time has come. Completions of one processor are in the order of sending; an
-    /// output that is flushed at completion precedes them.
+    /// output that is flushed at completion precedes them. An output that waits beyond the bound for its operation is
+    /// dropped, and counted as a lost signal.
     pub fn take(&mut self) -> Option<Departure> {
         loop {
             if !self.waiting.is_empty() {
@@ -134,13 +135,17 @@ impl OutgoingCompletions {
                 }
             }
             match self.rings.iter_mut().find_map(|ring| ring.pop().ok())? {
-                Parcel::Completion(signal, payload) => {
+                LinkItem::Completion(signal, payload) => {
                     return Some(Departure::Completion(OutgoingCompletion { signal, payload }));
                 }
-                Parcel::Flush(flush) => {
+                LinkItem::Flush(flush) => {
                     let now = self.common.now();
                     if flush.at <= now {
                         return Some(output(flush, now));
+                    }
+                    if self.waiting.len() == self.waiting.capacity() {
+                        self.common.lost_signals.fetch_add(1, Ordering::Relaxed);
+                        continue;
                     }
                     self.waiting.push(flush);
                 }
@@ -305,8 +310,8 @@ impl IncomingCompletions {
             payload_buffers.emit(payload)?;
             data = payload_buffers.take();
         }
-        let parcel = Parcel::Completion(Signal { due: now, ticket: None, ..signal }, data);
-        arrival.ring.push(parcel).map_err(|_| Rejected::Full)?;
+        let item = LinkItem::Completion(Signal { due: now, ticket: None, ..signal }, data);
+        arrival.ring.push(item).map_err(|_| Rejected::Full)?;
         arrival.pushed = true;
         Ok(())
     }
@@ -329,7 +334,7 @@ impl IncomingCompletions {
         let order = Some((sender_release, number, leg));
         if source.latest < order {
             source.latest = order;
-            replica.lock().set(Output { release, number, leg, payload });
+            replica.lock().set(JobOutput { release, number, leg, payload });
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::link::Data;
 
 /// The output of a job.
 #[derive(Clone, Debug)]
-pub(crate) struct Output {
+pub(crate) struct JobOutput {
     /// The nominal release of the job.
     pub release: Instant,
     pub number: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Output {
     pub payload: Data,
 }
 
-impl Output {
+impl JobOutput {
     /// A later one replaces an earlier one, in any order of arrival.
     fn order(&self) -> (Instant, u64, u16) {
         (self.release, self.number, self.leg)
@@ -37,9 +37,9 @@ const IN_TRANSIT: u64 = 1024;
 /// The latest output, and outputs in transit. It allocates only when it is made.
 #[derive(Debug, Default)]
 pub(crate) struct LatestOutput {
-    current: Option<Output>,
+    current: Option<JobOutput>,
     /// With the times of arrival.
-    in_transit: Vec<(Instant, Output)>,
+    in_transit: Vec<(Instant, JobOutput)>,
     room: usize,
 }
 
@@ -50,12 +50,12 @@ impl LatestOutput {
     }
 
     /// An output is here.
-    pub fn set(&mut self, output: Output) {
+    pub fn set(&mut self, output: JobOutput) {
         self.current = Some(output);
     }
 
     /// An output was flushed that arrives at `due`. False if there is no room: it is lost.
-    pub fn flush(&mut self, output: Output, due: Instant, now: Instant) -> bool {
+    pub fn flush(&mut self, output: JobOutput, due: Instant, now: Instant) -> bool {
         self.receive(now);
         let fits = self.in_transit.len() < self.room;
         if fits {
@@ -65,7 +65,7 @@ impl LatestOutput {
     }
 
     /// The latest output that is here at `now`.
-    pub fn at(&mut self, now: Instant) -> Option<&Output> {
+    pub fn at(&mut self, now: Instant) -> Option<&JobOutput> {
         self.receive(now);
         self.current.as_ref()
     }
@@ -121,7 +121,7 @@ impl LatestOutputs {
     }
 
     /// What an operation on `host` reads of another at `now`.
-    pub fn read(&self, id: OperationId, host: HostId, now: Instant) -> Option<Output> {
+    pub fn read(&self, id: OperationId, host: HostId, now: Instant) -> Option<JobOutput> {
         self.replica(id, host).or(self.own(id))?.lock().at(now).cloned()
     }
 }
@@ -147,8 +147,8 @@ pub(crate) fn in_transit(system: &System, id: OperationId, host: HostId) -> usiz
 #[derive(Clone, Debug)]
 pub(crate) struct Flush {
     pub operation: OperationId,
-    pub output: Output,
-    /// When it is to be sent.
+    pub output: JobOutput,
+    /// When it must be sent.
     pub at: Instant,
 }
 
@@ -186,8 +186,8 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
-    fn output(number: u64, release: u64) -> Output {
-        Output { release: at(release), number, leg: 0, payload: None }
+    fn output(number: u64, release: u64) -> JobOutput {
+        JobOutput { release: at(release), number, leg: 0, payload: None }
     }
 
     fn number(latest: &mut LatestOutput, now: u64) -> Option<u64> {

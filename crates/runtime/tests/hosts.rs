@@ -213,7 +213,7 @@ fn with_bodies(node: Node, shown: &Seen, followed: &Seen) -> Node {
     node.body("show", reader(shown)).body("follow", reader(followed))
 }
 
-/// Ages count from the release, so they tell when each output arrived.
+/// Ages count from the release, so they show when each output arrived.
 fn check_flushed_at_deadlines(shown: &Seen, delay: Span) {
     let shown = shown.lock().unwrap();
     let numbers: Vec<u64> = shown.iter().filter_map(|(number, ..)| *number).collect();
@@ -303,6 +303,51 @@ fn a_host_that_only_replicates_to_another_has_a_sender_and_the_other_a_receiver(
     assert_eq!((ends(&mut drone), ends(&mut station)), ((1, 0), (0, 1)));
     drone.abandon();
     station.abandon();
+}
+
+#[test]
+fn outputs_that_wait_beyond_their_bound_are_dropped_and_counted() {
+    let system = system(
+        r#"
+        duration = "2s"
+        [host.a]
+        [host.b]
+        [processor.p]
+        host = "a"
+        [processor.q]
+        host = "b"
+        [operation.sense]
+        on = "p"
+        every = "1ms"
+        wcet = "0.05ms"
+        takes = "0.01ms"
+        deadline = "10s"
+        payload = "8B"
+        replicate = { to = ["b"] }
+        [operation.show]
+        on = "q"
+        every = "10ms"
+        wcet = "0.05ms"
+        reads = ["sense"]
+        "#,
+    );
+    let node = Node::for_host(system.clone(), plan(&system), HostId(0)).body("sense", |_| ());
+    let mut prepared = node.prepare().unwrap();
+    let mut departures = prepared.take_departures().remove(0);
+    let over = AtomicBool::new(false);
+    let finished = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                departures.wait(Span::from_millis(10));
+                assert!(departures.take().is_none(), "each waits for its deadline");
+            }
+        });
+        let finished = prepared.start().wait(&mut |_, _, _| ());
+        over.store(true, Ordering::Release);
+        finished
+    });
+    // 1,024 may wait, of some 2,000.
+    assert!((500..=1_000).contains(&finished.lost.signals), "{}", finished.lost.signals);
 }
 
 #[test]

@@ -103,7 +103,8 @@ fn system(seed: u64) -> System {
 /// The greatest time of each part in any stage. Every output is divided, and the slowest exactly.
 fn parts(chain: &ChainStats) -> [Span; 5] {
     let latency = chain.latency.extent();
-    assert!(chain.stages.iter().all(|stage| stage.by.extent().count() == latency.count()), "{chain:#?}");
+    let counts: Vec<u64> = chain.stages.iter().map(|stage| stage.by.extent().count()).collect();
+    assert!(counts.iter().all(|count| *count == latency.count()), "{counts:?} of {}", latency.count());
     let slowest = chain.stages.iter().flat_map(|stage| StagePart::ALL.map(|part| stage.slowest(part)));
     let slowest = slowest.fold(Span::ZERO, |sum, part| sum + part);
     assert!(chain.stages.is_empty() || Some(slowest) == latency.most(), "{slowest:?} of {latency:?}");

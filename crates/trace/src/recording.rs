@@ -13,6 +13,7 @@
 
 pub mod range_check;
 pub mod reader;
+mod time_order;
 pub mod writer;
 
 use hyoshi_model::ProcessorId;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use range_check::{RangeCheck, RangeError};
 pub use reader::{ReadError, RecordedEvent, RecordingReader, Torn};
+pub use time_order::InTimeOrder;
 pub use writer::{RecordingSize, RecordingWriter, WriteError};
 
 /// The first bytes of every recording. The line end detects transfers that change line ends.

@@ -125,13 +125,13 @@ impl Arguments {
 
 const EVENTS: [Column; 8] = [
     column("event"),
-    column("suppliers here").spare(1),
-    column("consumers").spare(2),
+    column("suppliers").spare(1),
+    column("consumers").spare(3),
     column("pushed"),
     column("late"),
-    column("last push"),
+    column("since last"),
     column("lateness"),
-    column("publish").spare(3),
+    column("publish").spare(2),
 ];
 
 pub(super) fn events(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
@@ -169,7 +169,7 @@ fn row(event: &EventState) -> Vec<CellValue> {
         CellValue::Count(event.consumers.into(), Tone::Plain),
         CellValue::Count(event.pushed, Tone::Plain),
         CellValue::Count(event.late, if event.late > 0 { Tone::Bad } else { Tone::Plain }),
-        known(CellValue::time(event.since).followed_by(" ago")),
+        known(CellValue::time(event.since)),
         known(CellValue::signed_time(event.lateness)),
         CellValue::words(if event.open { "yes" } else { "" }),
     ]

@@ -262,7 +262,7 @@ fn peer_row(peer: &PeerStanding) -> Vec<CellValue> {
 }
 
 /// Whether there were outputs for replicas on either side.
-pub(super) fn exchanges_outputs(peer: &PeerStanding) -> bool {
+fn exchanges_outputs(peer: &PeerStanding) -> bool {
     let OutputCounts { flushed, unsent, late, received, .. } = peer.outputs;
     flushed + unsent + late + received > 0
 }

@@ -13,7 +13,7 @@ use hyoshi_report::ReportNote;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::TraceEvent;
-use hyoshi_trace::recording::{RangeCheck, RangeError, ReadError, RecordingHeader, RecordingReader};
+use hyoshi_trace::recording::{InTimeOrder, RangeCheck, RangeError, ReadError, RecordingHeader, RecordingReader};
 
 use super::CliError;
 use super::costs::{self, CostsFrom};
@@ -112,7 +112,8 @@ impl Recorded {
         let cut = self.cut()?;
         let until = cut.unwrap_or(Instant::NEVER);
         let (mut damaged, mut last) = (None, Instant::ZERO);
-        for entry in reader.by_ref() {
+        // Statistics of chains need the events of all processors together.
+        for entry in InTimeOrder::new(reader.by_ref()) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {

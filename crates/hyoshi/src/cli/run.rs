@@ -190,7 +190,7 @@ pub(super) fn run(
         None => arguments.hosts.control(&ready.system, &channel, interrupt.clone())?,
     };
     let strict = arguments.strict;
-    let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, interrupt, strict);
+    let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, (interrupt, strict));
     let joined = host.map(join).transpose()?;
     #[cfg(feature = "orb")]
     let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;

@@ -139,7 +139,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "host.network",
         shape: Shape::Inline,
-        doc: "A network device whose packets leave in classes by DSCP, so that bulk traffic does not delay critical work.",
+        doc: "A network device that sends in classes by DSCP, so that bulk traffic does not delay critical work.",
         keys: NETWORK,
     },
     Section {
@@ -326,7 +326,7 @@ const HOST: &[Key] = &[
         "network",
         Kind::Tables("host.network"),
         Described("the machine's own settings"),
-        "Devices whose packets leave in classes by DSCP while `hyoshi run --host` runs.",
+        "Devices that send in classes by DSCP while `hyoshi run --host` runs.",
     ),
     set("enabled", Kind::Truth, Value("true"), "False: the host is off until an epoch enables it; for simulation."),
 ];

@@ -55,7 +55,7 @@ pub(super) fn check(
                 log.error(place, format!("`{endpoint}` belongs to an event with other endpoints"))
                     .label("taken")
                     .also(first, "by this one")
-                    .help("give both events the same list of endpoints, or different endpoints only");
+                    .help("write the same list for both events of endpoints, or different endpoints only");
             } else if with != at && events[with].suppliers.first().map(host) != event.suppliers.first().map(host) {
                 log.error(place, format!("`{endpoint}` belongs to an event of another host"))
                     .label("taken")

@@ -279,19 +279,15 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
             After { groups: vec![group], ..After::operations(false, names) }
         }
         _ => {
-            let (names, groups) = read_conditions(log, table, key)?;
-            After { groups, within, ..After::operations(key == "all", names) }
+            let conditions = read_conditions(log, table, key)?;
+            After { within, ..conditions }
         }
     };
     Some(after).filter(|_| !misplaced && (table.get("within").is_some() == within.is_some()))
 }
 
 /// The list of `all` or `any`: names of operations, and tables.
-fn read_conditions<'a>(
-    log: &mut Log,
-    table: &Table<'a>,
-    key: &str,
-) -> Option<(AtPlace<Vec<AtPlace<&'a str>>>, Vec<TriggerGroup<'a>>)> {
+fn read_conditions<'a>(log: &mut Log, table: &Table<'a>, key: &str) -> Option<After<'a>> {
     let section = if key == "all" { "operation.after.all" } else { "operation.after.any" };
     let list = table.given(log, key, InputValue::list)?;
     if list.value.is_empty() {
@@ -318,7 +314,7 @@ fn read_conditions<'a>(
         }
     }
     refuse_twice(log, &names.value);
-    sound.then_some((names, groups))
+    sound.then(|| After { groups, ..After::operations(key == "all", names) })
 }
 
 /// A table in the list of `all` or `any`.
@@ -332,8 +328,8 @@ fn read_group<'a>(log: &mut Log, table: &Table<'a>, place: Place) -> Option<Trig
             .help("write any = [\"...\", { event = \"...\" }]");
         return None;
     }
-    let (names, inner) = read_conditions(log, table, "any")?;
-    Some(TriggerGroup { names, events: inner.into_iter().flat_map(|group| group.events).collect() })
+    let After { names, groups, .. } = read_conditions(log, table, "any")?;
+    Some(TriggerGroup { names, events: groups.into_iter().flat_map(|group| group.events).collect() })
 }
 
 /// `event`, `from` and `except`.

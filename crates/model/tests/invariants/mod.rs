@@ -30,7 +30,21 @@ pub fn check(system: &System) {
             let own = system.processor(operation.on).host;
             assert!(to.iter().all(|host| *host != own && host.index() < system.hosts.len()));
         }
-        assert!(operation.guard == Guard::Off || !operation.trigger.predecessors().is_empty());
+        let triggered = !operation.trigger.predecessors().is_empty();
+        assert!(operation.guard == Guard::Off || triggered);
+        assert!(operation.timeout.or(operation.lifespan).is_none_or(|span| triggered && !span.is_zero()));
+        if let Trigger::Correlated(correlation) = &operation.trigger {
+            let groups: Vec<_> = correlation.groups().collect();
+            assert!(groups.len() > 1 && groups.iter().all(|group| group.is_sorted_by(|one, next| one < next)));
+            assert!(correlation.within.is_some() || !correlation.is_plain());
+            assert!(
+                *correlation
+                    == Correlation::new(
+                        &correlation.groups().map(<[_]>::to_vec).collect::<Vec<_>>(),
+                        correlation.within
+                    )
+            );
+        }
     }
     for event in &system.events {
         assert!(event.insecure || !event.endpoints.iter().any(Endpoint::is_exposed));

@@ -1,5 +1,7 @@
 //! Two network namespaces with a link between them. Tests and benchmarks of other crates include this file.
 
+#![allow(dead_code, reason = "each of them uses a part")]
+
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 

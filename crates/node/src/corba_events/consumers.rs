@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_events::{SubscribeError, Subscriber, Subscription};
 use hyoshi_model::Span;
-use hyoshi_orb::{SystemException, SystemKind, Timeouts, minor};
+use hyoshi_orb::{Ior, IorEndpoint, SystemException, SystemKind, Timeouts, current, minor};
 use hyoshi_os::Spawn;
 
 use super::payload::any_of_payload;
@@ -46,6 +46,9 @@ impl ProxyPushSupplierInterface for ProxyPushSupplier {
         let event = &self.event;
         // A channel that pushed into this node would publish for ever.
         let consumer = consumer.filter(|consumer| !event.has_object(consumer.as_ref().ior()));
+        // Sockets of this user are not for clients of the network.
+        let consumer =
+            consumer.filter(|consumer| current::peer().is_some() || !leads_to_a_socket(consumer.as_ref().ior()));
         let consumer = consumer.ok_or(SystemKind::BadParam.not_done(minor::EVENT_CONSUMER))?;
         let timeouts = Timeouts { connect: CALL, round_trip: Some(CALL), reply: None };
         let consumer = consumer.as_ref().timeouts(timeouts);
@@ -68,6 +71,12 @@ impl ProxyPushSupplierInterface for ProxyPushSupplier {
         *link = ProxyLink::Consumer(subscriber);
         Ok(())
     }
+}
+
+/// Whether a client may connect to a Unix socket by this reference.
+fn leads_to_a_socket(reference: &Ior) -> bool {
+    let endpoints = reference.iiop().filter_map(Result::ok).flat_map(|profile| profile.endpoints());
+    endpoints.into_iter().any(|endpoint| matches!(endpoint, IorEndpoint::Unix { .. }))
 }
 
 /// The thread of a consumer.

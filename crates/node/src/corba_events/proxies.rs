@@ -105,6 +105,8 @@ impl Proxies {
         let (id, used) = (table.next, AtomicU64::new(now.as_nanos()));
         let proxy =
             Arc::new(Proxy { id, client, used, adapter: adapter.clone(), link: PiMutex::new(ProxyLink::Obtained) });
+        // Before the table is unlocked: another call must not choose the same one.
+        unused.iter().for_each(|unused| drop(table.all.remove(&unused.id)));
         table.all.insert(id, proxy.clone());
         drop(table);
         unused.inspect(|unused| self.end(unused));

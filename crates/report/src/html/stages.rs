@@ -36,7 +36,7 @@ pub(super) fn stages(summary: &Summary) -> Markup {
         section {
             h2 { "Chains by stage" }
             p {
-                "Where the end-to-end time of each chain went. The bar is the slowest output, from its input to its end; "
+                "The parts of the end-to-end time of each chain. The bar is the slowest output, from its input to its end; "
                 "the line is the proved bound of each stage. Times of stages count from the input."
             }
             (legend(&parts.chain([("proved", "proved bound")]).collect::<Vec<_>>()))

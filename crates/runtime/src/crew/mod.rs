@@ -44,7 +44,7 @@ use crate::events::SupplierFeed;
 use crate::link::{Data, LinkEnd};
 use crate::payload::Payloads;
 use crate::policy_control::PolicyControl;
-use crate::replica::{Flush, Output};
+use crate::replica::{Flush, JobOutput};
 use crate::wakeups::PendingWakeups;
 
 use calls::InCall;
@@ -416,7 +416,7 @@ impl<S: Scheduled> Crew<S> {
             self.common.late_outputs[id.index()].fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let output = Output { release: job.release, number: job.id.number, leg: job.id.leg, payload };
+        let output = JobOutput { release: job.release, number: job.id.number, leg: job.id.leg, payload };
         for host in &replication.to {
             let flush = Flush { operation: id, output: output.clone(), at };
             if let Some(processor) = self.links.flush(*host, flush, now) {

@@ -360,6 +360,7 @@ impl Surroundings<'_> {
                 // After these it is not observable which of several inputs an output reflects: no counterexample is
                 // possible.
                 let merges = match &self.system.operation(pair[1]).trigger {
+                    _ if self.system.operation(pair[1]).timeout.is_some() => true,
                     Trigger::Any(any) => any.len() > 1,
                     Trigger::All(_) => self.system.operation(pair[1]).roots.len() > 1,
                     Trigger::Correlated(_) => true,

@@ -257,7 +257,7 @@ fn what_is_flushed_to_a_replica_ages_until_its_deadline_and_has_no_bound_if_it_m
         build.ops[0].deadline = deadline;
         let system = build.system().with(|system| {
             system.operations[0].replication = Some(Replication { to: vec![HostId(1)], flush });
-            system.hosts[1].clock_error = Some(Span::from_nanos(3));
+            system.hosts[0].clock_error = Some(Span::from_nanos(3));
         });
         analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap()).scenes[0].chains[1].clone()
     };

@@ -128,17 +128,17 @@ struct Stage {
     /// The outputs that the next stage needs; empty if it needs none.
     flow: Flow,
     /// The next stage reads a replica of them.
-    flush: Option<Flush>,
+    flush: Option<FlushRule>,
 }
 
 /// The way of outputs to a replica.
 #[derive(Clone, Copy, Debug)]
-struct Flush {
+struct FlushRule {
     point: FlushPoint,
     delay: FlushDelay,
 }
 
-impl Flush {
+impl FlushRule {
     fn arrival(&self, end: &JobEnd) -> Option<Instant> {
         let sent = self.point.of_job(end.end, end.deadline)?;
         Some(sent.saturating_add(self.delay.of(end.job.number)))
@@ -233,7 +233,7 @@ impl Chains {
             let flush = match next {
                 Some(StageInput::Replica(host)) => system
                     .replica_on(*operation, *host)
-                    .map(|point| Flush { point, delay: system.flush_delay(*operation, *host) }),
+                    .map(|point| FlushRule { point, delay: system.flush_delay(*operation, *host) }),
                 _ => None,
             };
             let outputs = looked_up.then(|| Box::new([StageOutput::default(); REMEMBERED]));

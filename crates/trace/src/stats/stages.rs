@@ -96,7 +96,7 @@ const APART: Span = Span::from_millis(100);
 #[derive(Clone, Debug)]
 pub(super) struct ChainTimes {
     stages: Vec<StagePlace>,
-    segments: Vec<Segment>,
+    segments: Vec<ChainSegment>,
     /// For the walk over an output: its instance of each segment.
     walked: Vec<usize>,
 }
@@ -111,17 +111,17 @@ struct StagePlace {
 
 /// Stages that trigger each other: their jobs have the same number.
 #[derive(Clone, Debug)]
-struct Segment {
+struct ChainSegment {
     /// Its first stage.
     first: usize,
-    instances: Vec<Instance>,
+    instances: Vec<ChainInstance>,
     /// By instance, then by stage.
     times: Vec<StageTimes>,
     stages: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct ChainInstance {
     number: u64,
     /// Where the chain's time begins.
     input: Instant,
@@ -149,7 +149,7 @@ const NO_TIMES: StageTimes = StageTimes {
     end: Instant::NEVER,
 };
 
-const NO_INSTANCE: Instance = Instance { number: 0, input: Instant::NEVER, before: None };
+const NO_INSTANCE: ChainInstance = ChainInstance { number: 0, input: Instant::NEVER, before: None };
 
 impl ChainTimes {
     /// `None` if there is one stage only, or if the jobs of an instance cannot be found by their numbers: a join counts
@@ -158,11 +158,11 @@ impl ChainTimes {
         if chain.path.len() < 2 {
             return None;
         }
-        let (mut stages, mut segments) = (Vec::new(), Vec::<Segment>::new());
+        let (mut stages, mut segments) = (Vec::new(), Vec::<ChainSegment>::new());
         for (position, (id, source)) in chain.path.iter().zip(sources).enumerate() {
-            let triggered = position > 0 && !matches!(source, StageInput::Latest);
+            let triggered = position > 0 && !matches!(source, StageInput::Latest | StageInput::Replica(_));
             if !triggered {
-                segments.push(Segment { first: position, instances: Vec::new(), times: Vec::new(), stages: 0 });
+                segments.push(ChainSegment { first: position, instances: Vec::new(), times: Vec::new(), stages: 0 });
             }
             if let (true, Trigger::All(all)) = (triggered, &system.operation(*id).trigger)
                 && all.len() > 1
@@ -285,7 +285,7 @@ impl ChainTimes {
         }
         let places = || self.segments.iter().zip(self.walked.iter().rev());
         let input = places().next().map_or(Instant::NEVER, |(segment, place)| segment.instances[*place].input);
-        let finish = places().last().and_then(|(segment, place)| segment.of(*place).last()).map(|times| times.end);
+        let finish = places().next_back().and_then(|(segment, place)| segment.of(*place).last()).map(|times| times.end);
         let Some(finish) = finish.filter(|finish| input <= *finish) else { return };
         let slowest =
             stats.last().and_then(|stage| stage.by.extent().most()).is_none_or(|most| most < finish.since(input));
@@ -310,7 +310,7 @@ impl ChainTimes {
 /// The resolution of the parts.
 const FINEST: Span = Span::from_nanos(1);
 
-impl Segment {
+impl ChainSegment {
     fn place(&self, number: u64) -> usize {
         (number % self.instances.len() as u64) as usize
     }
@@ -324,7 +324,7 @@ impl Segment {
         let place = self.place(number);
         let instance = &mut self.instances[place];
         if instance.number < number {
-            *instance = Instance { number, ..NO_INSTANCE };
+            *instance = ChainInstance { number, ..NO_INSTANCE };
             self.times[place * self.stages..][..self.stages].fill(NO_TIMES);
         }
         (instance.number == number).then(|| &mut self.times[place * self.stages + stage])

@@ -55,8 +55,7 @@ impl HostArguments {
         _: &[(ProcessorId, u32)],
         _: &mut Prepared,
         _: &EventChannel,
-        _: Interrupt,
-        _: bool,
+        _: (Interrupt, bool),
     ) -> Result<JoinedHost, CliError> {
         Err(CliError::new("this program runs all hosts in one process")
             .help("build it with the feature `orb` of the crate hyoshi"))

@@ -37,7 +37,7 @@ fn summary(counts: &CorbaEventCounts) -> Option<ReportNote> {
     let counts = [
         (lost, "events lost by slow consumers"),
         (failed, "failed calls of consumers"),
-        (disconnected, "consumers disconnected because they had gone"),
+        (disconnected, "consumers disconnected because they did not answer"),
         (refused, "publications refused"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| **count > 0);

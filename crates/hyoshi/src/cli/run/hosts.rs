@@ -18,7 +18,6 @@ use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
 
 use super::network::HostNetwork;
-use crate::cli::node::exchanges_outputs;
 use crate::cli::notes::note;
 use crate::cli::tls::peers;
 use crate::cli::{CliError, streams};
@@ -137,8 +136,7 @@ impl HostArguments {
         cpus: &[(ProcessorId, u32)],
         node: &mut Prepared,
         events: &EventChannel,
-        interrupt: Interrupt,
-        strict: bool,
+        (interrupt, strict): (Interrupt, bool),
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
         let of_hosts = system.hosts.iter().flat_map(|host| &host.endpoints);
@@ -339,19 +337,22 @@ fn summary(peer: &PeerStanding) -> ReportNote {
     for (count, what) in counts.into_iter().filter(|(count, _)| **count > 0) {
         text += &format!(", {count} {what}");
     }
-    if exchanges_outputs(peer) {
-        let OutputCounts { flushed, unsent, late, latest, received, .. } = peer.outputs;
+    let OutputCounts { flushed, unsent: unsent_outputs, late, latest, received, .. } = peer.outputs;
+    if flushed + unsent_outputs + late > 0 {
         text += &format!("; {flushed} outputs flushed to replicas");
         if flushed > 0 {
             text += &format!(" (at most {:.3} late)", Span::from_nanos(latest));
         }
-        let counts = [(late, "of late jobs not flushed"), (unsent, "not sent"), (received, "received")];
+        let counts = [(late, "of late jobs not flushed"), (unsent_outputs, "not sent")];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             text += &format!(", {count} {what}");
         }
     }
+    if received > 0 {
+        text += &format!("; {received} outputs received for replicas");
+    }
     // A host that ends with its run, a moment before this one, was not lost.
     let there = state == "joined" || (state == "lost" && peer.because == ENDED);
-    let lost = unsent + unconfirmed + missing + rejected + peer.outputs.unsent > 0 || !there;
+    let lost = unsent + unconfirmed + missing + rejected + unsent_outputs > 0 || !there;
     note(if lost { NoteLevel::Degraded } else { NoteLevel::Info }, "hosts", text)
 }
