@@ -446,7 +446,6 @@ fn fifty_kills_over_zenoh_cost_the_other_node_no_deadline_and_no_memory() {
 fn a_file_with_zenoh_needs_a_program_with_zenoh() {
     let place = Place::new();
     place.write("uav.toml", uav("1s").replacen("endpoints = ", "zenoh = \"tcp/127.0.0.1:7450\"\nendpoints = ", 1));
-    place.hyoshi("check uav.toml");
     let words = format!("run uav.toml --host station --control {}/station.sock", place.path().display());
     let ended = place.hyoshi(&words).exits(2);
     assert!(ended.err.contains("host `drone` receives completions over Zenoh"), "{}", ended.err);

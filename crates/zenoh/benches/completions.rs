@@ -23,7 +23,7 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, ThreadPolicy, Wake, all
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
-use hyoshi_zenoh::{CompletionHeader, ZenohCarrier, ZenohLink, dialling, key_expression, listening};
+use hyoshi_zenoh::{CompletionHeader, ZenohCarrier, ZenohLink, ZenohThreads, dialling, key_expression, listening};
 use zenoh::Wait;
 use zenoh::qos::{CongestionControl, Priority};
 

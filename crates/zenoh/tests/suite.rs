@@ -4,6 +4,7 @@
 #[path = "../../node/tests/common/mod.rs"]
 mod common;
 mod exchange;
+mod links;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
 mod strangers;
