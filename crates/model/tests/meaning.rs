@@ -158,6 +158,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         queue: QueueLimit { limit: 8, when_full: WhenFull::DropNewest },
         on_overrun: OnOverrun::Report,
         on_busy: OnBusy::Queue,
+        on_miss: OnMiss::Continue,
         guard: Guard::Off,
         timeout: None,
         lifespan: None,

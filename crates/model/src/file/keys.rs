@@ -583,6 +583,12 @@ const OPERATION: &[Key] = &[
         is unfinished.",
     ),
     key(
+        "on_miss",
+        Kind::Choice(&["continue", "stop", "skip-next"]),
+        Value("\"continue\""),
+        "A job that misses its deadline continues, is stopped, or continues while the next release is dropped.",
+    ),
+    key(
         "guard",
         Kind::Choice(&["off", "on", "idle"]),
         Described("after another processor on, in calls idle; else off"),
