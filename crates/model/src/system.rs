@@ -104,7 +104,7 @@ pub struct Host {
     pub name: String,
     /// The endpoints of its node while a system runs in several processes; no endpoint occurs twice in a system.
     pub endpoints: Vec<Endpoint>,
-    /// Where its node receives completions over Zenoh, an [`Endpoint::Tcp`]; `None`: over IIOP, at `endpoints`.
+    /// Where its node receives completions over Zenoh, an [`Endpoint::Tcp`] or [`Endpoint::Tls`]; `None`: over IIOP, at `endpoints`.
     pub zenoh: Option<Endpoint>,
     /// True if its node may accept unencrypted connections from other machines.
     pub insecure: bool,

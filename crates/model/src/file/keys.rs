@@ -314,7 +314,7 @@ const HOST: &[Key] = &[
         "zenoh",
         Kind::Text,
         Described("over IIOP, at `endpoints`"),
-        "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\".",
+        "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
     ),
     key(
         "clock_error",
