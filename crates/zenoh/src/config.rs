@@ -21,7 +21,7 @@ const COMMON: &str = r#"
 
 /// A queue holds 16 batches of 64 KiB for each priority. A sender does not wait for room (`wait_before_drop`), and a batch
 /// is sent as soon as the transmitting thread runs (`time_limit`).
-fn config(listen: &str, connect: &str, access: &str, sessions: usize) -> Config {
+pub(crate) fn config(listen: &str, connect: &str, access: &str, sessions: usize) -> Config {
     let text = format!(
         r#"{{ {COMMON}
             listen: {{ endpoints: [{listen}], timeout_ms: 0, exit_on_failure: true }},
@@ -101,7 +101,7 @@ pub fn key_expression(system: &System, from: HostId, to: HostId) -> String {
     format!("hyoshi/{}/completions/{}/{}", chunk(&system.name), host(from), host(to))
 }
 
-fn chunk(name: &str) -> String {
+pub(crate) fn chunk(name: &str) -> String {
     let mut chunk = String::new();
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {

@@ -4,6 +4,7 @@
 #[path = "../../node/tests/common/mod.rs"]
 mod common;
 mod exchange;
+mod gateway;
 mod links;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
