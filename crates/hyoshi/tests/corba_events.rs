@@ -1,69 +1,19 @@
 //! Events of a run at programs of omniORB's: its consumers receive them, and its supplier publishes.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::loopback::unused_address;
+use crate::common::programs::{PATIENCE, Program, build};
 use crate::common::{Ended, Place, alone};
 
-const PATIENCE: Duration = Duration::from_secs(40);
-
-/// omniORB's program; none, and a line about it, where omniORB is not installed.
+/// omniORB's program; none where omniORB is not installed.
 fn omniorb() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let build = || {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("peers/events");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/others/build");
-        let output = Command::new(script).arg("events").arg(&directory).output().unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        match output.status.code() {
-            Some(0) => Some(directory.join("events")),
-            Some(3) if std::env::var_os("HYOSHI_PEERS").is_none_or(|value| value != "required") => {
-                eprintln!("skipped: {} (.ci/peers installs it)", printed.trim());
-                None
-            }
-            code => panic!("it is not built, {code:?}: {printed}"),
-        }
-    };
-    BUILT.get_or_init(build).clone()
-}
-
-/// A program that ends with its test, and the lines that it prints.
-struct Program {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Program {
-    fn start(command: &mut Command) -> Program {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let (to, lines) = channel();
-        let printed = BufReader::new(child.stdout.take().unwrap());
-        thread::spawn(move || printed.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
-        Program { child, lines }
-    }
-
-    fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("another line")
-    }
-
-    fn end(mut self) -> (Option<i32>, Vec<String>) {
-        let code = self.child.wait().unwrap().code();
-        (code, self.lines.iter().collect())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    BUILT.get_or_init(|| build("events").map(|directory| directory.join("events"))).clone()
 }
 
 /// A rover whose fixes come from outside.

@@ -25,6 +25,7 @@ mod costs;
 mod counterexamples;
 mod events;
 mod from;
+mod gateways;
 mod hostile_users;
 mod hourglass;
 mod idl;

@@ -31,6 +31,7 @@ impl System {
     /// - an epoch's links and hosts are in order, each at most once;
     /// - replicas are on other hosts than their operation, each at most once, in order;
     /// - an event's suppliers and consumers are in order, each at most once;
+    /// - a gateway's events are in order, each at most once, with suppliers on its host;
     /// - there are at most 65,535 epochs, and as many triggers of an operation;
     /// - groups of a correlation are numbered in order, from 0;
     /// - only triggered operations have a timeout or a lifespan;
@@ -117,6 +118,17 @@ fn check(contents: &Contents) {
         assert!(known, "event `{}` must have suppliers and consumers of the system", one.name);
         let sorted = [&one.suppliers, &one.consumers].iter().all(|ids| ids.is_sorted_by(|one, next| one < next));
         assert!(sorted, "event `{}` must name suppliers and consumers once each, in their order", one.name);
+    }
+    for (id, one) in (0..).map(HostId).zip(&contents.hosts) {
+        let is_here = |supplier: &OperationId| contents.processor(contents.operation(*supplier).on).host == id;
+        let has_supplier =
+            |event: &u32| contents.events.get(*event as usize).is_some_and(|event| event.suppliers.iter().any(is_here));
+        let known = one
+            .gateway
+            .iter()
+            .flat_map(|gateway| [&gateway.events, &gateway.publish])
+            .all(|events| events.iter().all(has_supplier) && events.is_sorted_by(|one, next| one < next));
+        assert!(known, "the gateway of host `{}` must have events of its suppliers, once each, in order", one.name);
     }
     for one in &contents.chains {
         assert!(operations(&one.path), "chain `{}` must lead along operations of the system", one.name);

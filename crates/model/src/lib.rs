@@ -52,6 +52,7 @@ pub mod event;
 pub mod execution_time;
 #[cfg(feature = "toml")]
 pub mod file;
+pub mod gateway;
 pub mod hard_cap;
 pub mod ids;
 pub mod network;
@@ -74,6 +75,7 @@ pub use file::{
     Diagnostic, FileErrors, Laws, Loaded, MeasuredCosts, ReadContext, Severity, read, read_costs, read_costs_file,
     read_file, read_file_with, read_with, schema,
 };
+pub use gateway::{Gateway, GatewayMode};
 pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
 pub use network::{Dscp, NetworkDevice, TrafficClass};

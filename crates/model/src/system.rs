@@ -7,6 +7,7 @@ use crate::costs::Costs;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
+use crate::gateway::Gateway;
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
 use crate::network::NetworkDevice;
@@ -106,6 +107,8 @@ pub struct Host {
     pub endpoints: Vec<Endpoint>,
     /// Where its node receives completions over Zenoh, an [`Endpoint::Tcp`] or [`Endpoint::Tls`]; `None`: over IIOP, at `endpoints`.
     pub zenoh: Option<Endpoint>,
+    /// For programs outside the system that read and publish events over Zenoh.
+    pub gateway: Option<Gateway>,
     /// True if its node may accept unencrypted connections from other machines.
     pub insecure: bool,
     /// The largest difference between its clock and those of other hosts while a system runs in several processes.

@@ -11,6 +11,7 @@ use crate::checked::System;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
+use crate::gateway::Gateway;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
@@ -45,6 +46,9 @@ pub fn write(system: &System) -> String {
         // Under its host's name: each host has its own.
         let _ = writeln!(text, "\n[host.{}.broker]", key_of(&plain(&host.name)));
         write_broker(&mut text, broker);
+    }
+    for host in &system.hosts {
+        host.gateway.iter().for_each(|gateway| write_gateway(&mut text, system, host, gateway));
     }
     system.processors.iter().for_each(|processor| write_processor(&mut text, system, processor));
     let mut templates = templates(system);
@@ -176,6 +180,18 @@ fn write_host(text: &mut String, host: &Host, enabled: bool) {
     }
     if !enabled {
         line(text, "enabled", "false");
+    }
+}
+
+fn write_gateway(text: &mut String, system: &System, host: &Host, gateway: &Gateway) {
+    let _ = writeln!(text, "\n[host.{}.gateway]", key_of(&plain(&host.name)));
+    line(text, "mode", quoted(gateway.mode.name()));
+    for (key, endpoints) in [("listen", &gateway.listen), ("connect", &gateway.connect)] {
+        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| quoted(&endpoint.to_string())).collect();
+        line(text, key, format!("[{}]", endpoints.join(", ")));
+    }
+    for (key, events) in [("events", &gateway.events), ("publish", &gateway.publish)] {
+        line(text, key, event_names(events.iter().map(|event| &system.events[*event as usize])));
     }
 }
 

@@ -421,6 +421,56 @@ fn a_burst_is_so_many_instances_that_come_within_its_time_in_any_order() {
     assert_eq!(system.utilisation_ppm(0, ProcessorId(0)), 60_000);
 }
 
+const GATEWAYS: &str = r#"
+    [host.air]
+    gateway = { listen = ["tcp/127.0.0.1:7460"], connect = ["tcp/localhost:7447"], events = ["**"], publish = ["**"] }
+    [host.ground.gateway]
+    mode = "client"
+    connect = ["tcp/10.0.0.1:7447"]
+    events = ["map", "status/*"]
+    [host.ground]
+    insecure = true
+    [processor.air]
+    host = "air"
+    [processor.ground]
+    host = "ground"
+    [event.map]
+    [event."status/air"]
+    [event."status/all"]
+    [event.goto]
+    [operation.fly]
+    on = "air"
+    every = "10ms"
+    wcet = "1ms"
+    supplies = ["status/air", "status/all"]
+    [operation.command]
+    on = "air"
+    called = true
+    min_interval = "10ms"
+    wcet = "1ms"
+    supplies = ["goto"]
+    [operation.draw]
+    on = "ground"
+    every = "10ms"
+    wcet = "1ms"
+    supplies = ["map", "status/all"]
+"#;
+
+#[test]
+fn a_gateway_has_the_events_of_its_host_that_match() {
+    let system = system(GATEWAYS);
+    let gateways: Vec<&Gateway> = system.hosts.iter().filter_map(|host| host.gateway.as_ref()).collect();
+    assert_eq!((gateways[0].mode, gateways[1].mode), (GatewayMode::Peer, GatewayMode::Client));
+    assert_eq!(gateways[0].listen, ["tcp/127.0.0.1:7460".parse().unwrap()]);
+    assert_eq!(gateways[1].connect, ["tcp/10.0.0.1:7447".parse().unwrap()]);
+    let names = |events: &[u32]| -> Vec<&str> {
+        events.iter().map(|event| system.events[*event as usize].name.as_str()).collect()
+    };
+    assert_eq!(names(&gateways[0].events), ["status/air", "status/all", "goto"]);
+    assert_eq!(names(&gateways[0].publish), ["goto"]);
+    assert_eq!((names(&gateways[1].events), names(&gateways[1].publish)), (vec!["map", "status/all"], vec![]));
+}
+
 #[test]
 fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
     let system = system(

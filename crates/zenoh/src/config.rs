@@ -163,7 +163,7 @@ pub fn key_expression(system: &System, from: HostId, to: HostId) -> String {
     format!("hyoshi/{}/completions/{}/{}", chunk(&system.name), host(from), host(to))
 }
 
-fn chunk(name: &str) -> String {
+pub(crate) fn chunk(name: &str) -> String {
     let mut chunk = String::new();
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {

@@ -1,5 +1,6 @@
-//! Carries completions between hosts over Zenoh: the only crate that knows Zenoh. A host of the file with a `zenoh`
-//! endpoint receives over Zenoh; introductions, clocks and sessions remain on IIOP (`hyoshi-node`).
+//! Carries completions between hosts over Zenoh, and events between a host and programs: the only crate that knows
+//! Zenoh. A host of the file with a `zenoh` endpoint receives over Zenoh; introductions, clocks and sessions remain on
+//! IIOP (`hyoshi-node`). A host with a `gateway` has a [`ZenohGateway`] for programs. Of completions:
 //!
 //! ```text
 //!   completing lane ─► ring ─► sender's thread ─► Zenoh ═ TCP, for critical targets ═╗
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod gateway;
 mod header;
 mod links;
 mod threads;
@@ -43,6 +45,7 @@ use zenoh::sample::{Sample, SampleKind};
 use zenoh::{Session, Wait};
 
 pub use config::{dialling, key_expression, listening};
+pub use gateway::{EVENT_HEADER, EventHeader, GatewayKeys, GatewayStanding, PublicationCounts, ZenohGateway};
 pub use header::{CompletionHeader, HEADER, HeaderError};
 use links::senders;
 pub use links::{RemoteTarget, ZenohLink, remote_targets};

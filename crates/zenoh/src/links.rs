@@ -63,15 +63,23 @@ pub fn remote_targets(system: &System, from: HostId) -> Vec<RemoteTarget> {
         host(*id) != from && sources.iter().any(|source| host(*source) == from)
     };
     let targets: Vec<OperationId> = system.operation_ids().filter(is_target).collect();
-    let importances = |critical: bool| {
-        let of_group = targets.iter().map(|id| system.operation(*id)).filter(|one| one.critical == critical);
-        of_group.map(|one| one.importance).collect::<BTreeSet<_>>()
+    let ranks: Vec<(bool, u32)> =
+        targets.iter().map(|id| system.operation(*id)).map(|one| (one.critical, one.importance)).collect();
+    let target = |(id, priority): (&OperationId, Priority)| RemoteTarget { operation: *id, host: host(*id), priority };
+    let mut targets: Vec<RemoteTarget> = targets.iter().zip(priorities(&ranks)).map(target).collect();
+    targets.sort_by_key(|target| target.host);
+    targets
+}
+
+/// The priority of each of these, by whether it is critical and its importance. See [`remote_targets`].
+pub(crate) fn priorities(ranks: &[(bool, u32)]) -> Vec<Priority> {
+    let importances = |critical: bool| -> BTreeSet<u32> {
+        ranks.iter().filter(|rank| rank.0 == critical).map(|rank| rank.1).collect()
     };
     let (critical, other) = (importances(true), importances(false));
-    let priority = |id: OperationId| {
-        let operation = system.operation(id);
-        let above = |group: &BTreeSet<u32>| group.iter().filter(|one| **one > operation.importance).count();
-        match operation.critical {
+    let priority = |(is_critical, importance): &(bool, u32)| {
+        let above = |group: &BTreeSet<u32>| group.iter().filter(|one| *one > importance).count();
+        match is_critical {
             true => [Priority::RealTime, Priority::InteractiveHigh][above(&critical).min(1)],
             false => {
                 let priorities = [Priority::InteractiveLow, Priority::DataHigh, Priority::Data, Priority::DataLow];
@@ -79,8 +87,5 @@ pub fn remote_targets(system: &System, from: HostId) -> Vec<RemoteTarget> {
             }
         }
     };
-    let mut targets: Vec<RemoteTarget> =
-        targets.iter().map(|id| RemoteTarget { operation: *id, host: host(*id), priority: priority(*id) }).collect();
-    targets.sort_by_key(|target| target.host);
-    targets
+    ranks.iter().map(priority).collect()
 }

@@ -6,6 +6,7 @@ mod authority;
 #[path = "../../node/tests/common/mod.rs"]
 mod common;
 mod exchange;
+mod gateway;
 mod links;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "orb")]
 mod corba_events;
+#[cfg_attr(not(feature = "zenoh"), path = "run/no_gateways.rs")]
+mod gateways;
 #[cfg_attr(not(feature = "orb"), path = "run/alone.rs")]
 mod hosts;
 #[cfg(feature = "orb")]
@@ -47,6 +49,7 @@ use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 #[cfg(feature = "orb")]
 use corba_events::OfferedEvents;
+use gateways::RunGateways;
 use hosts::{HostArguments, JoinedHost, RunControl};
 #[cfg(feature = "orb")]
 pub(super) use network::watch as watch_network;
@@ -198,6 +201,7 @@ pub(super) fn run(
     let corba_events = OfferedEvents::serve(&channel, host, joined.as_ref())?;
     #[cfg(not(feature = "orb"))]
     hosts::offer_no_events(&ready.system)?;
+    let mut gateways = RunGateways::open(&channel, host)?;
     users.into_iter().for_each(|user| user(channel.clone()));
     let run = match &joined {
         Some(joined) => joined.run(),
@@ -225,8 +229,9 @@ pub(super) fn run(
     let observer = Observer::new(&ready.system).with_causes(causes);
     let mut watching = RunEvents { system: &ready.system, host, observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
-    let finished = watch(running, &ready.system, &mut watching, &lanes, joined.as_ref(), format);
+    let finished = watch(running, &ready.system, &mut watching, &lanes, (joined.as_ref(), &mut gateways), format);
     let lanes = lanes.end();
+    let gateways = gateways.end();
     #[cfg(feature = "orb")]
     let objects = [corba_events.end(), objects.end()].concat();
     #[cfg(not(feature = "orb"))]
@@ -267,6 +272,7 @@ pub(super) fn run(
             .chain(lanes)
             .chain(hosts)
             .chain(objects)
+            .chain(gateways)
             .chain(control)
             .chain(programs.notes)
             .chain(late_outputs)
@@ -295,7 +301,7 @@ fn watch(
     system: &System,
     watching: &mut RunEvents<'_>,
     lanes: &LanePromises,
-    joined: Option<&JoinedHost>,
+    (joined, gateways): (Option<&JoinedHost>, &mut RunGateways),
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
@@ -311,6 +317,7 @@ fn watch(
         if let Some(joined) = joined {
             joined.report();
         }
+        gateways.report();
         if now.since(flushed) >= FLUSH {
             for (processor, clock) in joined.into_iter().flat_map(JoinedHost::clocks) {
                 watching.event(processor, running.complete_until(), clock);

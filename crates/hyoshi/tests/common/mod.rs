@@ -7,6 +7,7 @@ pub mod broker;
 pub mod loopback;
 #[path = "../../../os/tests/common/privileges.rs"]
 pub mod privileges;
+pub mod programs;
 pub mod said;
 #[path = "../../../os/tests/common/steal.rs"]
 pub mod steal;

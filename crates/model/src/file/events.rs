@@ -35,7 +35,7 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>) -> Vec<DeclaredEvent<'a>>
     let event = |(name, table): (AtPlace<&'a str>, Table<'a>)| {
         let keep = table.whole(log, "keep").map_or(0, |keep| keep.value as u32);
         let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
-        let (payload, endpoints) = (read_payload(log, &table), endpoints(log, &table));
+        let (payload, endpoints) = (read_payload(log, &table), endpoints(log, &table, "endpoints"));
         DeclaredEvent { name, payload, keep, endpoints, insecure }
     };
     tables.into_iter().map(event).collect()
@@ -82,6 +82,32 @@ pub(super) fn resolve<'a>(
     }
     resolver.warn_of_unused(log);
     Some(())
+}
+
+/// Whether a pattern of events is well formed; if not, it is logged.
+pub(super) fn is_pattern(log: &mut Log, pattern: AtPlace<&str>) -> bool {
+    let shown = shortened(pattern.value);
+    let (message, help) = if pattern.value.split('/').any(str::is_empty) {
+        (format!("`{shown}` has an empty part"), "write names between the slashes")
+    } else if pattern.value.split('/').any(|part| part.contains('*') && part != "*" && part != "**") {
+        let help = "write `*` for one whole part between slashes, `**` for any number of parts";
+        (format!("`{shown}` has an asterisk beside other characters"), help)
+    } else if pattern.value.chars().count() > limits::NAME {
+        (format!("`{shown}` is longer than {} characters", limits::NAME), "write a shorter pattern: no name is longer")
+    } else {
+        return true;
+    };
+    log.error(pattern.place, message).help(help);
+    false
+}
+
+/// Logs that a pattern matches no event.
+pub(super) fn unknown(log: &mut Log, names: &Names<'_>, pattern: AtPlace<&str>) {
+    if !pattern.value.contains('*') {
+        return names.unknown(log, pattern);
+    }
+    log.error(pattern.place, format!("no declared event matches `{}`", shortened(pattern.value)))
+        .help("declare one, [event.NAME], or correct the pattern");
 }
 
 struct EventResolver<'e, 'a> {
@@ -206,21 +232,8 @@ impl<'a> EventResolver<'_, 'a> {
     /// Finds the events of a pattern. False, logged, when there are none; `None`, logged, when there are too many
     /// comparisons.
     fn find(&mut self, log: &mut Log, pattern: AtPlace<&'a str>) -> Option<bool> {
-        let mut refuse = |message: String, help: &str| {
-            log.error(pattern.place, message).help(help);
-            Some(false)
-        };
-        let shown = shortened(pattern.value);
-        if pattern.value.split('/').any(str::is_empty) {
-            return refuse(format!("`{shown}` has an empty part"), "write names between the slashes");
-        }
-        if pattern.value.split('/').any(|part| part.contains('*') && part != "*" && part != "**") {
-            let help = "write `*` for one whole part between slashes, `**` for any number of parts";
-            return refuse(format!("`{shown}` has an asterisk beside other characters"), help);
-        }
-        if pattern.value.chars().count() > limits::NAME {
-            let message = format!("`{shown}` is longer than {} characters", limits::NAME);
-            return refuse(message, "write a shorter pattern: no name is longer");
+        if !is_pattern(log, pattern) {
+            return Some(false);
         }
         if let Some(found) = self.matched.get(pattern.value) {
             if found.is_empty() {
@@ -251,11 +264,7 @@ impl<'a> EventResolver<'_, 'a> {
     }
 
     fn unknown(&self, log: &mut Log, pattern: AtPlace<&str>) {
-        if !pattern.value.contains('*') {
-            return self.names.unknown(log, pattern);
-        }
-        log.error(pattern.place, format!("no declared event matches `{}`", shortened(pattern.value)))
-            .help("declare one, [event.NAME], or correct the pattern");
+        unknown(log, &self.names, pattern);
     }
 
     fn has_supplier(&self, log: &mut Log, event: u32, pattern: AtPlace<&str>) -> bool {

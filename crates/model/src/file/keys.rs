@@ -149,6 +149,12 @@ pub const SECTIONS: &[Section] = &[
         keys: TRAFFIC_CLASS,
     },
     Section {
+        path: "host.gateway",
+        shape: Shape::Inline,
+        doc: "A session of Zenoh, by which programs outside the system read and publish events.",
+        keys: GATEWAY,
+    },
+    Section {
         path: "processor",
         shape: Shape::Named,
         doc: "A CPU that runs operations. Default: one, `main`.",
@@ -263,6 +269,8 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("object", "method", "methods"),
     ("object", "endpoint", "endpoints"),
     ("host", "net", "network"),
+    ("host.gateway", "endpoints", "listen"),
+    ("host.gateway", "publishes", "publish"),
     ("host.network", "name", "device"),
     ("host.network", "interface", "device"),
     ("host.network", "bandwidth", "rate"),
@@ -317,6 +325,12 @@ const HOST: &[Key] = &[
         "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
     ),
     key(
+        "gateway",
+        Kind::Table("host.gateway"),
+        Described("programs of Zenoh cannot connect"),
+        "A session of Zenoh, by which programs outside the system read and publish events.",
+    ),
+    key(
         "clock_error",
         Kind::Time,
         Described("0s, in one process"),
@@ -329,6 +343,24 @@ const HOST: &[Key] = &[
         "Devices that send in classes by DSCP while `hyoshi run --host` runs.",
     ),
     set("enabled", Kind::Truth, Value("true"), "False: the host is off until an epoch enables it; for simulation."),
+];
+
+const GATEWAY: &[Key] = &[
+    key(
+        "mode",
+        Kind::Choice(&["peer", "client", "router"]),
+        Value("\"peer\""),
+        "A client has one connection, to a router; a router also forwards between programs.",
+    ),
+    key("listen", Kind::Texts, Value("[]"), "Where programs and routers connect to it: \"tcp/ADDRESS:PORT\"."),
+    key("connect", Kind::Texts, Value("[]"), "Programs and routers to which it connects: \"tcp/ADDRESS:PORT\"."),
+    key("events", Kind::Names("event"), Value("[]"), "The events of this host that programs read; `*` and `**` match."),
+    key(
+        "publish",
+        Kind::Names("event"),
+        Value("[]"),
+        "The events of this host that programs publish: a supplier has `called = true`.",
+    ),
 ];
 
 const NETWORK: &[Key] = &[

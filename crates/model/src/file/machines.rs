@@ -17,9 +17,10 @@ use crate::ids::HostId;
 use crate::system::{Host, Link, Overload, Preemption, Processor, Resource};
 use crate::time::Span;
 
-pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
+/// The hosts, without their gateways, and the tables of the gateways by the positions of their hosts.
+pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(HostId, Table<'a>)>) {
     let mut taken = HashMap::new();
-    let mut hosts = Vec::new();
+    let (mut hosts, mut gateways) = (Vec::new(), Vec::new());
     for (name, table) in top.named(log, "host") {
         let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
         let clock_error = table.given(log, "clock_error", InputValue::time).map(|error| error.value);
@@ -44,16 +45,19 @@ pub(super) fn hosts(log: &mut Log, top: &Table<'_>) -> Vec<Host> {
             }
             endpoint.value
         };
-        let endpoints = self::endpoints(log, &table);
+        let endpoints = self::endpoints(log, &table, "endpoints");
         let endpoints = endpoints.into_iter().map(|endpoint| own(endpoint, log)).collect();
         let zenoh = zenoh_endpoint(log, &table).map(|endpoint| own(endpoint, log));
         let network = network::devices(log, &table);
-        hosts.push(Host { name: name.value.to_string(), endpoints, zenoh, insecure, clock_error, network });
+        let id = HostId(hosts.len() as u32);
+        gateways.extend(table.inner(log, "gateway").map(|table| (id, table)));
+        let name = name.value.to_string();
+        hosts.push(Host { name, endpoints, zenoh, gateway: None, insecure, clock_error, network });
     }
     if hosts.is_empty() {
         hosts.push(Host::named("local"));
     }
-    hosts
+    (hosts, gateways)
 }
 
 /// The endpoint for Zenoh; a wrong one is logged and omitted.
@@ -72,11 +76,11 @@ fn zenoh_endpoint(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<Endpoint>>
     None
 }
 
-/// The endpoints of a host or object; wrong ones are logged and omitted.
-pub(super) fn endpoints(log: &mut Log, table: &Table<'_>) -> Vec<AtPlace<Endpoint>> {
-    let Some(written) = table.given(log, "endpoints", InputValue::texts) else { return Vec::new() };
+/// The endpoints of a key; wrong ones are logged and omitted.
+pub(super) fn endpoints(log: &mut Log, table: &Table<'_>, key: &str) -> Vec<AtPlace<Endpoint>> {
+    let Some(written) = table.given(log, key, InputValue::texts) else { return Vec::new() };
     if written.value.len() > ENDPOINTS {
-        log.error(written.place, format!("`endpoints` has {} endpoints", written.value.len()))
+        log.error(written.place, format!("`{key}` has {} endpoints", written.value.len()))
             .help(format!("at most {ENDPOINTS} are allowed"));
         return Vec::new();
     }

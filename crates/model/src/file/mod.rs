@@ -14,6 +14,7 @@ mod environment;
 mod epochs;
 mod events;
 mod expand;
+mod gateways;
 mod graph;
 mod input;
 pub mod keys;
@@ -193,7 +194,7 @@ fn assemble(
     let idle_states = [IdleStates::Auto, IdleStates::Allow, IdleStates::Forbid][idle_states];
     let duration = top.read(log, "duration", InputValue::positive_time).map(|duration| duration.value);
 
-    let hosts = machines::hosts(log, &top);
+    let (mut hosts, gateway_tables) = machines::hosts(log, &top);
     let links = machines::links(log, &top, &hosts);
     let costs = machines::costs(log, &top).or(known.costs).unwrap_or_default();
     let processors = machines::processors(log, &top, &hosts, costs, known);
@@ -229,6 +230,7 @@ fn assemble(
     let chains = chains::chains(log, &top, &operations, &connections);
     let objects = objects::read(log, &top, &hosts, &operations);
     offered::check(log, (&declared_events, &events), (&hosts, &processors, &objects), &operations);
+    gateways::resolve(log, &gateway_tables, &mut hosts, (&processors, &events, &objects), &operations);
     let expand::OperationEdges { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 

@@ -29,7 +29,7 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], operations: &
         let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
         let requests = table.whole(log, "requests").map_or(0, |requests| requests.value as u32);
         let clients = clients(log, &table);
-        let written = endpoints(log, &table);
+        let written = endpoints(log, &table, "endpoints");
         let none_written = |given: InputValue<'_>| given.texts().is_ok_and(|texts| texts.is_empty());
         if table.get("endpoints").is_some_and(|value| none_written(InputValue::of(value.get_ref()))) {
             log.error(table.place_of("endpoints"), format!("`{}` has no endpoints", shortened(name.value)))

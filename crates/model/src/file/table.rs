@@ -278,6 +278,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Table("operation.repeat") => "{ legs = 4 }",
         Kind::Table("operation.takes") => "{ uniform = [\"1ms\", \"2ms\"] }",
         Kind::Table("operation.takes.normal") => "{ mean = \"2ms\", deviation = \"0.1ms\" }",
+        Kind::Table("host.gateway") => "{ listen = [\"tcp/127.0.0.1:7460\"], events = [\"sensor/**\"] }",
         Kind::Table("processor.switch") => "{ margin = \"1ms\", calm = \"1s\" }",
         Kind::Table("broker") => "{ policy = \"fair\", cap = \"75%\" }",
         Kind::Table("costs" | "calibration.costs") => "{ timer = \"10us\", switch = \"2us\" }",

@@ -68,6 +68,23 @@ pub fn check(system: &System) {
             .iter()
             .all(|host| host.insecure || !host.endpoints.iter().chain(&host.zenoh).any(Endpoint::is_exposed))
     );
+    for (id, host) in (0..).map(HostId).zip(&system.hosts) {
+        let Some(Gateway { mode, listen, connect, events, publish }) = &host.gateway else { continue };
+        let is_tcp =
+            |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp(_)) && (host.insecure || !endpoint.is_exposed());
+        assert!(listen.iter().chain(connect).all(is_tcp) && listen.len().max(connect.len()) <= endpoint::ENDPOINTS);
+        assert!(listen.iter().all(|endpoint| !endpoints.contains(&endpoint)));
+        assert!(match mode {
+            GatewayMode::Client => listen.is_empty() && !connect.is_empty(),
+            GatewayMode::Peer | GatewayMode::Router => !listen.is_empty() || !connect.is_empty(),
+        });
+        let has_open = |event: &u32| {
+            let suppliers = system.events[*event as usize].suppliers.iter().map(|id| system.operation(*id));
+            suppliers.clone().any(|one| system.processor(one.on).host == id && one.is_requested())
+        };
+        assert!(!events.is_empty() || !publish.is_empty());
+        assert!(publish.iter().all(has_open));
+    }
     for host in &system.hosts {
         let devices: std::collections::HashSet<_> = host.network.iter().map(|device| &device.name).collect();
         assert_eq!(devices.len(), host.network.len());

@@ -1,0 +1,115 @@
+//! The settings of a gateway's session, and its keys.
+
+use hyoshi_model::{Endpoint, Gateway, GatewayMode, HostId, System};
+use zenoh::Config;
+
+use crate::config::{chunk, config};
+
+/// The most sessions of programs and routers.
+const SESSIONS: usize = 128;
+
+/// Keys of programs: `hyoshi/SYSTEM/events/EVENT` for reading, `hyoshi/SYSTEM/publish/EVENT` for publishing,
+/// `hyoshi/SYSTEM/alive/HOST` for the liveliness of a node. Bytes of names are written as in
+/// [`key_expression`](crate::key_expression).
+///
+/// Reading and publishing have different keys: a gateway does not receive its own events, or those of another gateway.
+#[derive(Clone, Debug)]
+pub struct GatewayKeys {
+    system: String,
+}
+
+impl GatewayKeys {
+    /// Those of a system.
+    pub fn new(system: &System) -> GatewayKeys {
+        GatewayKeys { system: format!("hyoshi/{}", chunk(&system.name)) }
+    }
+
+    /// The key of an event for reading.
+    pub fn event(&self, name: &str) -> String {
+        self.of("events", name)
+    }
+
+    /// The key of an event for publishing.
+    pub fn publication(&self, name: &str) -> String {
+        self.of("publish", name)
+    }
+
+    /// The liveliness token of a host's node.
+    pub fn alive(&self, host: &str) -> String {
+        format!("{}/alive/{}", self.system, chunk(host))
+    }
+
+    fn of(&self, kind: &str, event: &str) -> String {
+        let parts: Vec<String> = event.split('/').map(chunk).collect();
+        format!("{}/{kind}/{}", self.system, parts.join("/"))
+    }
+}
+
+/// The settings of the gateway of a host.
+pub(super) fn session(system: &System, host: HostId, gateway: &Gateway) -> Config {
+    let keys = GatewayKeys::new(system);
+    let list = |endpoints: &[Endpoint]| {
+        let quoted: Vec<String> = endpoints.iter().map(|endpoint| format!("\"{endpoint}\"")).collect();
+        quoted.join(", ")
+    };
+    let access = match gateway.mode {
+        GatewayMode::Peer | GatewayMode::Client => for_programs_only(&keys),
+        GatewayMode::Router => forwarding(system, host, gateway, &keys),
+    };
+    let mut config = config(&list(&gateway.listen), &list(&gateway.connect), &access, SESSIONS, None);
+    let mut set = |key: &str, value: &str| config.insert_json5(key, value).expect("the settings are Zenoh's");
+    set("mode", &format!("{:?}", gateway.mode.name()));
+    if gateway.mode == GatewayMode::Client {
+        // Opening it fails without a router, and is repeated.
+        set("connect/timeout_ms", "0");
+    }
+    config
+}
+
+/// Programs read events and the liveliness of nodes, and publish. The session forwards nothing.
+fn for_programs_only(keys: &GatewayKeys) -> String {
+    let system = &keys.system;
+    let all_of = |kind: &str| format!("[\"{system}/{kind}/**\"]");
+    let [events, publications, alive] = ["events", "publish", "alive"].map(all_of);
+    format!(
+        r#"access_control: {{
+            enabled: true, default_permission: "deny",
+            rules: [
+                {{ id: "publish", permission: "allow", key_exprs: {publications}, messages: ["put", "delete"], flows: ["ingress"] }},
+                {{
+                    id: "read", permission: "allow", key_exprs: ["**"], flows: ["ingress"],
+                    messages: ["declare_subscriber", "query", "declare_liveliness_subscriber", "liveliness_query"],
+                }},
+                {{
+                    id: "events", permission: "allow", key_exprs: {events}, flows: ["egress"],
+                    messages: ["put", "reply", "declare_queryable"],
+                }},
+                {{ id: "wanted", permission: "allow", key_exprs: {publications}, messages: ["declare_subscriber"], flows: ["egress"] }},
+                {{ id: "alive", permission: "allow", key_exprs: {alive}, messages: ["liveliness_token"], flows: ["egress"] }},
+            ],
+            subjects: [{{ id: "all" }}],
+            policies: [{{ rules: ["publish", "read", "events", "wanted", "alive"], subjects: ["all"] }}],
+        }},"#
+    )
+}
+
+/// Everything is forwarded, except events that only this host supplies: they come from no other session.
+fn forwarding(system: &System, host: HostId, gateway: &Gateway, keys: &GatewayKeys) -> String {
+    let events = gateway.events.iter().map(|event| &system.events[*event as usize]).filter(|event| {
+        let suppliers = event.suppliers.iter().map(|supplier| system.operation(*supplier));
+        suppliers.into_iter().all(|supplier| system.processor(supplier.on).host == host)
+    });
+    let mut own: Vec<String> = events.map(|event| keys.event(&event.name)).collect();
+    own.push(keys.alive(&system.hosts[host.index()].name));
+    format!(
+        r#"access_control: {{
+            enabled: true, default_permission: "allow",
+            rules: [{{
+                id: "own", permission: "deny", key_exprs: {own:?}, flows: ["ingress"],
+                messages: ["put", "delete", "declare_queryable", "reply", "liveliness_token"],
+            }}],
+            subjects: [{{ id: "all" }}],
+            policies: [{{ rules: ["own"], subjects: ["all"] }}],
+        }},"#
+    )
+}
