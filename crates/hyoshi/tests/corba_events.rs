@@ -1,4 +1,4 @@
-//! Events of a run at programs of omniORB's: its consumers receive them, and its supplier publishes.
+//! Events of a run in omniORB programs: their consumers receive events, and their supplier publishes.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::common::{Ended, Place, alone};
 
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// omniORB's program; none, and a line about it, where omniORB is not installed.
+/// The omniORB program. If omniORB is not installed, `None`, and a printed line.
 fn omniorb() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -66,7 +66,7 @@ impl Drop for Program {
     }
 }
 
-/// A rover whose fixes come from outside.
+/// A rover that receives position fixes from outside.
 fn rover(address: &str) -> String {
     format!(
         r#"
@@ -143,7 +143,7 @@ fn consumers_and_suppliers_of_omniorb_take_part_in_a_run() {
     assert_eq!(["gps", "fuse"].map(jobs), [6, 6], "{summary}");
     let notes: Vec<&str> =
         summary["notes"].as_array().unwrap().iter().filter_map(|note| note["text"].as_str()).collect();
-    assert!(notes.iter().any(|note| note.starts_with("event sensor/gps at CORBA programs: ")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.starts_with("event sensor/gps, CORBA programs: ")), "{notes:?}");
 }
 
 #[test]
