@@ -109,8 +109,8 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// The next event; waits for it at most `most`. `None` after that time, or if no event waits and the subscription or
-    /// the channel has ended.
+    /// The next event; waits for it at most `most`. `None` after that time, or if no event waits and the subscription
+    /// or the channel has ended.
     pub fn receive(&self, most: Span) -> Option<ReceivedEvent> {
         let until = WallClock::now() + Duration::from_nanos(most.as_nanos());
         let mut queue = self.state.queue();

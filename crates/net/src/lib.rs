@@ -10,8 +10,8 @@
 //!                        └──► the rest    ─► short FIFO ─┘
 //! ```
 //!
-//! If another program or a user has set a queueing discipline, it stays, and the device is refused. Classes that a killed
-//! run has left have a known number, [`HANDLE`], and are replaced.
+//! If another program or a user has set a queueing discipline, it stays, and the device is refused. Classes that a
+//! killed run has left have a known number, [`HANDLE`], and are replaced.
 
 #![forbid(unsafe_code)]
 

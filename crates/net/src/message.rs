@@ -1,5 +1,5 @@
-//! Translates plans to messages of traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`), and the kernel's answers to
-//! classes.
+//! Translates plans to messages of traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`), and the kernel's answers
+//! to classes.
 
 use hyoshi_model::Dscp;
 use rtnetlink::packet_core::{DefaultNla, NlasIterator};

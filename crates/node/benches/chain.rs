@@ -9,10 +9,10 @@
 //! *Overload*: the chain, and the bare oneway between ordinary threads, beside four spinners on these CPUs. The goal of
 //! the chain: p99 below 1 ms.
 //!
-//! *Hop*: a chain returns to the first process. The hop is the CPU time of the second process for each job in the middle
-//! of this chain: receive, release guard, lane, send. It includes the rest of the node: clocks, control, events. The
-//! goal: at most 60 us (DT/EC, section 4: 544 us). *Relay*: the CPU time of a single thread that reads messages of the
-//! same size from one TCP connection and writes them to another. This is the part of the kernel.
+//! *Hop*: a chain returns to the first process. The hop is the CPU time of the second process for each job in the
+//! middle of this chain: receive, release guard, lane, send. It includes the rest of the node: clocks, control, events.
+//! The goal: at most 60 us (DT/EC, section 4: 544 us). *Relay*: the CPU time of a single thread that reads messages of
+//! the same size from one TCP connection and writes them to another. This is the part of the kernel.
 //!
 //! Both processes are on one machine, so CLOCK_MONOTONIC is common to them.
 

@@ -20,8 +20,8 @@ const REFUSED: Duration = Duration::from_millis(1);
 
 /// Another transport of completions than IIOP. Dropping it closes its connections.
 pub trait CompletionCarrier: fmt::Debug + Send + Sync {
-    /// Listens for completions to this host, and begins to connect to the other hosts. Its threads run above the lanes and
-    /// pass arriving completions to `arriving`.
+    /// Listens for completions to this host, and begins to connect to the other hosts. Its threads run above the lanes
+    /// and pass arriving completions to `arriving`.
     ///
     /// # Errors
     ///
@@ -34,8 +34,8 @@ pub trait CompletionCarrier: fmt::Debug + Send + Sync {
 
 /// Sends completions to one other host. Its thread is above the lanes.
 pub trait CompletionSender: Send {
-    /// Sends or queues a completion in a session, without waiting for a peer that does not read. False if the completion
-    /// was dropped.
+    /// Sends or queues a completion in a session, without waiting for a peer that does not read. False if the
+    /// completion was dropped.
     fn send(&mut self, session: u64, completion: &Signal, payload: &[u8]) -> bool;
 
     /// Sends what is queued.
@@ -60,8 +60,8 @@ impl ArrivingCompletions {
         ArrivingCompletions(shared)
     }
 
-    /// Passes a completion to its dispatcher, or counts it as rejected. `sequence` is the number of the completion in the
-    /// session, from 1. Pauses if the session is unknown or the peer exceeds its rate.
+    /// Passes a completion to its dispatcher, or counts it as rejected. `sequence` is the number of the completion in
+    /// the session, from 1. Pauses if the session is unknown or the peer exceeds its rate.
     pub fn arrive(&self, from: HostId, session: u64, sequence: u64, what: &wire::Completion, payload: &[u8]) {
         let Some(peer) = self.0.of_session(session).filter(|peer| peer.host == from) else { return self.refuse() };
         {

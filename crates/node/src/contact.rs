@@ -308,8 +308,8 @@ fn sleep(shared: &NodeState, at: usize, span: Span) {
     shared.wakes[at].wait_until(&shared.clock, now + span);
 }
 
-/// Sends completions and outputs to a peer until the node ends. It sends all that are present at a wake-up together. With
-/// `keeps` it opens the connection and prevents that it becomes idle.
+/// Sends completions and outputs to a peer until the node ends. It sends all that are present at a wake-up together.
+/// With `keeps` it opens the connection and prevents that it becomes idle.
 pub(crate) fn send(
     shared: &NodeState,
     at: usize,

@@ -84,8 +84,8 @@ pub struct CorbaEventCounts {
 }
 
 impl CorbaEvents {
-    /// Serves the events of the file that have endpoints; with `host`, only those that this host supplies. The key of an
-    /// event's channel is its name.
+    /// Serves the events of the file that have endpoints; with `host`, only those that this host supplies. The key of
+    /// an event's channel is its name.
     ///
     /// # Errors
     ///

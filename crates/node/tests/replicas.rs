@@ -79,7 +79,7 @@ fn outputs_in_time_are_flushed_to_the_other_node_at_their_deadlines_and_late_one
         let numbers: Vec<u64> = seen.iter().filter_map(|(number, _)| *number).collect();
         assert!(numbers.len() > 50 && numbers.is_sorted() && numbers.last() > Some(&40), "{seen:?}");
         assert!(!numbers.iter().any(|number| is_late(*number)), "a late output was flushed: {seen:?}");
-        // They arrive after the deadline. Both clocks are one, but their offset was measured.
+        // Outputs arrive after the deadline. Both hosts have the same clock, but its offset was measured.
         let early = |age: &Span| *age < Span::from_millis(9);
         assert!(!seen.iter().filter_map(|(_, age)| *age).any(|age| early(&age)), "{seen:?}");
     }

@@ -66,8 +66,9 @@ impl HostNetwork {
         if devices.is_empty() {
             return Ok(network);
         }
-        let mut guard = NetworkGuard::start(devices)
-            .map_err(|error| CliError::new(format_args!("cannot start the process that sets traffic classes: {error}")))?;
+        let mut guard = NetworkGuard::start(devices).map_err(|error| {
+            CliError::new(format_args!("cannot start the process that sets traffic classes: {error}"))
+        })?;
         for device in devices {
             match guard.answer() {
                 Some(GuardLine::Holds) => network.devices.push(device.name.clone()),
