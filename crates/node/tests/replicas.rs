@@ -13,7 +13,7 @@ use hyoshi_sched::{Plan, Strategies};
 
 use crate::common::{DRONE, Host, STATION, finish, folder, settings, system, text, until, unused_address};
 
-/// The station reads a replica of what the drone senses. Each fourth output is late.
+/// The station reads a replica of the drone's outputs. Every fourth output is late.
 fn replicated(drone: &str, station: &str, duration: &str) -> String {
     text(drone, station, duration)
         .replace("payload = \"8B\"", "payload = \"8B\"\nreplicate = { to = [\"station\"] }")
