@@ -1,17 +1,17 @@
 //! Critical completions over a saturated link: `cargo bench -p hyoshi --bench network`, as root.
 //!
 //! Two hosts, each `hyoshi run --host` in a network namespace of its own, with a link of 100 Mbit/s between them. Every
-//! 20 ms the first one sends a critical completion to the second one. Two seconds after the start, a process in the
-//! first namespace sends UDP packets at 150 Mbit/s to the second one, from 16 sockets, until the end. It is at the lowest
-//! real-time priority, below the nodes: the link stays full while the machine is busy. The figures are of
-//! the network stage: from the sending of a completion to its arrival, as both recordings have it. Three rounds each:
+//! 20 ms the first host sends a critical completion to the second. Two seconds after the start, a process in the first
+//! namespace begins to send UDP packets at 150 Mbit/s to the second, from 16 sockets, until the end. It has the lowest
+//! real-time priority, below the nodes, so the link stays full on a busy machine. The figures are times of the network
+//! stage, from the sending of a completion to its arrival, by both recordings. Three rounds each:
 //!
 //! - *idle*: without the packets; the link is a token bucket (TBF) with a queue of 1,000 packets, Linux' default length.
 //! - *one queue*: the same link with the packets.
 //! - *classes*: with the packets; the file has `network = [{ device = "hyoshi0", rate = "100Mbit/s" }]`.
 //!
-//! Both hosts have one CLOCK_MONOTONIC. They agree on instant 0 while the link is idle: the error of their agreement is
-//! in the figures, and printed.
+//! Both hosts have the same CLOCK_MONOTONIC. They agree on instant 0 while the link is idle. The figures contain the
+//! error of this agreement, which the benchmark prints.
 
 #[path = "../../net/tests/common/namespaces.rs"]
 mod namespaces;
