@@ -3,7 +3,7 @@
 //! [`NodePeers`] connects the node of one host, made with [`hyoshi_runtime::Node::for_host`], to the nodes of the other
 //! hosts. They agree on instant 0 ([`agreement`]), compare their clocks ([`offset`]), and send each other completions
 //! and outputs for replicas over IIOP (`idl/node.idl`). Completions may use a [`CompletionCarrier`] instead. If a host
-//! is late, lost or restarted, the others report it and continue. `docs/node.md` is the tour. [`Objects`] serves
+//! is late, lost or restarted, the other hosts report it and continue. `docs/node.md` is the tour. [`Objects`] serves
 //! objects of the file, [`CorbaEvents`] its events.
 //!
 //! ```text
