@@ -3,7 +3,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use hyoshi_model::{Instant, Span};
-use hyoshi_trace::Ticket;
+use hyoshi_trace::{DiscardReason, Ticket};
 
 /// The data that a completion passes to the operation it triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,19 @@ pub struct JoinState {
     waiting: Vec<VecDeque<(u16, CompletionToken)>>,
     /// The tickets of the last complete set.
     joined: Vec<Option<Ticket>>,
-    /// The completions that the window dropped at the last arrival: the position of the predecessor, and its number.
-    too_old: Vec<(u16, u64)>,
+    /// The completions that the window or the limit dropped at the last arrival.
+    dropped: Vec<DroppedCompletion>,
+}
+
+/// A completion that a join dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DroppedCompletion {
+    /// The position of the predecessor.
+    pub position: u16,
+    /// Its release number.
+    pub number: u64,
+    /// Why.
+    pub reason: DiscardReason,
 }
 
 impl JoinState {
@@ -46,8 +57,9 @@ impl JoinState {
         let (limit, count) = (limit.max(1), groups.iter().max().map_or(0, |last| usize::from(*last) + 1));
         let waiting = (0..count).map(|_| VecDeque::with_capacity(limit + 1)).collect();
         let joined = alloc::vec![None; groups.len()];
-        let too_old = Vec::with_capacity(within.map_or(0, |_| limit * count));
-        JoinState { by_number, within, limit, groups, waiting, joined, too_old }
+        // The limit drops one at most, the window all others.
+        let dropped = Vec::with_capacity(1 + within.map_or(0, |_| limit * count));
+        JoinState { by_number, within, limit, groups, waiting, joined, dropped }
     }
 
     /// How many completions can wait.
@@ -60,9 +72,9 @@ impl JoinState {
         &self.joined
     }
 
-    /// The completions that the window dropped at the last arrival: the position of the predecessor, and its number.
-    pub fn too_old(&self) -> &[(u16, u64)] {
-        &self.too_old
+    /// The completions that the window or the limit dropped at the last arrival.
+    pub fn dropped(&self) -> &[DroppedCompletion] {
+        &self.dropped
     }
 
     /// The predecessor at `position` has completed. Returns the joined token if that completes a set. The tickets of
@@ -73,11 +85,15 @@ impl JoinState {
         token: CompletionToken,
         returned: &mut Vec<Ticket>,
     ) -> Option<CompletionToken> {
-        self.too_old.clear();
+        self.dropped.clear();
         let queue = &mut self.waiting[usize::from(self.groups[usize::from(position)])];
         queue.push_back((position, token));
-        if queue.len() > self.limit {
-            returned.extend(queue.pop_front().and_then(|(_, token)| token.ticket));
+        if queue.len() > self.limit
+            && let Some((position, token)) = queue.pop_front()
+        {
+            returned.extend(token.ticket);
+            let reason = DiscardReason::QueueFull;
+            self.dropped.push(DroppedCompletion { position, number: token.number, reason });
         }
         if self.by_number || self.within.is_some() {
             self.pass_over(returned);
@@ -135,7 +151,8 @@ impl JoinState {
                     queue.pop_front();
                     returned.extend(token.ticket);
                     if token.number >= number {
-                        self.too_old.push((position, token.number));
+                        let reason = DiscardReason::TooOld;
+                        self.dropped.push(DroppedCompletion { position, number: token.number, reason });
                     }
                     passed = true;
                 }
@@ -189,11 +206,18 @@ mod tests {
         assert_eq!(join.joined(), [ticket(5), ticket(2)]);
     }
 
+    /// The completions that the join dropped for a reason.
+    fn dropped(join: &JoinState, reason: DiscardReason) -> Vec<(u16, u64)> {
+        let dropped = join.dropped().iter().filter(|dropped| dropped.reason == reason);
+        dropped.map(|dropped| (dropped.position, dropped.number)).collect()
+    }
+
     #[test]
     fn a_predecessor_too_far_ahead_loses_its_oldest_completion() {
         let mut join = JoinState::new(vec![0, 1], false, None, 2);
         let lost: Vec<Ticket> = (1..=3).flat_map(|number| arrive(&mut join, 0, number).1).collect();
         assert_eq!(lost, [ticket(1).unwrap()]);
+        assert_eq!(dropped(&join, DiscardReason::QueueFull), [(0, 1)]);
         assert_eq!(join.arrive(1, token(9), &mut Vec::new()).unwrap().origin, Instant::from_nanos(20));
     }
 
@@ -221,11 +245,11 @@ mod tests {
             assert_eq!(join.arrive(0, at(origin), returned), None);
         }
         assert_eq!(join.arrive(1, at(31), returned).map(|joined| joined.origin), Some(Instant::from_nanos(30)));
-        assert_eq!((join.too_old(), returned.len()), (&[(0, 10), (0, 20)][..], 2));
+        assert_eq!((dropped(&join, DiscardReason::TooOld), returned.len()), (vec![(0, 10), (0, 20)], 2));
         // As far apart as allowed.
         assert_eq!(join.arrive(1, at(40), returned), None);
         assert_eq!(join.arrive(0, at(50), returned).map(|joined| joined.number), Some(50));
-        assert!(join.too_old().is_empty());
+        assert!(join.dropped().is_empty());
     }
 
     proptest! {
@@ -254,7 +278,7 @@ mod tests {
                     dropped += 1;
                 };
                 prop_assert_eq!(joined, expected);
-                prop_assert_eq!(join.too_old().len(), dropped);
+                prop_assert_eq!(join.dropped().len(), dropped);
             }
         }
     }

@@ -89,6 +89,24 @@ fn the_path_to_a_job_is_told_hop_by_hop() {
 }
 
 #[test]
+fn a_timeout_is_named_as_the_release_of_its_job() {
+    let place = Place::new();
+    let text = "name = 'timeout'\nduration = '50ms'\n[processor.main]\n[operation.gps]\nevery = '1s'\nwcet = '1ms'\n\
+        [operation.watch]\nafter = { all = ['gps'] }\ntimeout = '20ms'\nwcet = '1ms'\n";
+    place.write("timeout.toml", text);
+    place.hyoshi("sim timeout.toml --record timeout.hyo").exits(0);
+    let words = "released by its timeout: no trigger for 20ms";
+    let why = |job: &str| place.hyoshi(&format!("why timeout.hyo {job}")).exits(0).out;
+    assert!(!why("watch#0").contains("timeout"), "{}", why("watch#0"));
+    assert!(why("watch#1").contains(words), "{}", why("watch#1"));
+    let json = |job: &str| place.hyoshi(&format!("why timeout.hyo {job} --format json")).exits(0).json();
+    assert_eq!(
+        (&json("watch#0")["job"]["timed_out"], &json("watch#1")["job"]["timed_out"]),
+        (&false.into(), &true.into())
+    );
+}
+
+#[test]
 fn without_a_job_the_late_ones_are_listed() {
     let place = late();
     let list = place.hyoshi("why late.hyo").exits(1);

@@ -209,6 +209,8 @@ pub struct ResponseBreakdown {
     pub timeline: Vec<Stretch>,
     /// The job that triggered it, if known.
     pub by: Option<JobId>,
+    /// The timeout of its operation released it, because no trigger had.
+    pub timed_out: bool,
     /// The way of its trigger from another host, if that was recorded.
     pub crossing: Option<Crossing>,
     /// How far the clock of [`Blame::by_clock_of`] was ahead of the processor's when it ended, in ns.
@@ -514,6 +516,7 @@ impl<'a> Blame<'a> {
             parts: spans,
             timeline,
             by: arrival.by,
+            timed_out: arrival.timed_out,
             held_before,
             wcet,
             overruns,

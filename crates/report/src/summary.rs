@@ -298,13 +298,19 @@ pub struct DiscardsSummary {
     pub too_old: u64,
     /// Completions while it was suspended.
     pub suspended: u64,
+    /// They waited in a join until newer ones exceeded the limit of its queue.
+    pub queue_full: u64,
 }
 
 impl DiscardsSummary {
     /// The counts of an operation.
     pub fn of(stats: &Stats, operation: OperationId) -> DiscardsSummary {
         let count = |reason| stats.discarded(operation, reason);
-        DiscardsSummary { too_old: count(DiscardReason::TooOld), suspended: count(DiscardReason::Suspended) }
+        DiscardsSummary {
+            too_old: count(DiscardReason::TooOld),
+            suspended: count(DiscardReason::Suspended),
+            queue_full: count(DiscardReason::QueueFull),
+        }
     }
 
     /// Whether all counts are zero.
@@ -314,7 +320,11 @@ impl DiscardsSummary {
 
     /// The counts in words.
     pub fn text(&self) -> String {
-        let counts = [(self.too_old, "older than its window"), (self.suspended, "while it was suspended")];
+        let counts = [
+            (self.too_old, "older than its window"),
+            (self.suspended, "while it was suspended"),
+            (self.queue_full, "beyond its queue's limit in a join"),
+        ];
         let counts = counts.into_iter().filter(|(many, _)| *many > 0);
         counts.map(|(many, why)| format!("{} {why}", count(many))).collect::<Vec<_>>().join(", ")
     }
@@ -324,6 +334,7 @@ impl AddAssign for DiscardsSummary {
     fn add_assign(&mut self, other: DiscardsSummary) {
         self.too_old += other.too_old;
         self.suspended += other.suspended;
+        self.queue_full += other.queue_full;
     }
 }
 

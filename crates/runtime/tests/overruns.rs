@@ -186,3 +186,70 @@ fn a_panic_in_a_body_ends_the_run_with_its_message_and_not_the_process() {
         ran.replay();
     });
 }
+
+#[test]
+fn late_work_is_stopped_at_its_deadline() {
+    undisturbed(|| {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = asked.clone();
+        let text = "
+        duration = \"400ms\"
+        [processor.main]
+        strategy = \"RMS\"
+        [operation.built-in]
+        every = \"40ms\"
+        wcet = \"30ms\"
+        deadline = \"5ms\"
+        on_miss = \"stop\"
+        [operation.body]
+        every = \"40ms\"
+        phase = \"10ms\"
+        wcet = \"30ms\"
+        deadline = \"5ms\"
+        on_miss = \"stop\"
+        [operation.never]
+        after = { any = [\"built-in\", \"body\"] }
+        wcet = \"1ms\"
+    ";
+        let ran = run_with(text, |node, _| {
+            node.body("body", move |job| {
+                while !job.stop_asked() {
+                    work(Span::from_micros(100));
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        // Each job is late: it is stopped, or not started in time.
+        let stopped = |name: &str| ran.count(name, JobOutcome::Stopped);
+        assert!(stopped("built-in") >= 9 && stopped("body") >= 9, "{:?}", ran.ends_of("body"));
+        assert!(ran.ends().filter(|end| end.outcome == JobOutcome::Stopped).all(|end| end.end >= end.deadline));
+        assert_eq!(ran.ends_of("never").len(), 0);
+        if privileged(&ran) {
+            assert!(asked.load(Ordering::SeqCst) >= 9);
+        }
+        ran.replay();
+    });
+}
+
+#[test]
+fn the_release_after_a_miss_is_skipped() {
+    undisturbed(|| {
+        let ran = run_on(
+            "RMS",
+            "400ms",
+            "
+        [operation.late]
+        every = \"20ms\"
+        wcet = \"25ms\"
+        on_miss = \"skip-next\"
+    ",
+        );
+        let ends = ran.ends_of("late");
+        assert!(ran.count("late", JobOutcome::Skipped) >= 5, "{ends:?}");
+        if privileged(&ran) {
+            let missed = ran.count("late", JobOutcome::Missed);
+            assert!(missed.abs_diff(ran.count("late", JobOutcome::Skipped)) <= 1, "{ends:?}");
+        }
+        ran.replay();
+    });
+}

@@ -177,7 +177,7 @@ fn every_cost_is_paid_once_for_what_the_trace_shows() {
                         asked += u64::from(processor.cancel && !critical);
                     }
                     TraceEvent::Decision(DispatchDecision::End(end)) => match end.outcome {
-                        JobOutcome::DroppedBusy | JobOutcome::DroppedFull if in_tick => {
+                        JobOutcome::DroppedBusy | JobOutcome::DroppedFull | JobOutcome::Skipped if in_tick => {
                             ticks += u64::from(!std::mem::replace(&mut counted, true));
                         }
                         JobOutcome::Cancelled => (decided, asked) = (decided + 1, asked + 1),

@@ -181,6 +181,7 @@ fn one_event_of_each_group_releases_a_job_if_their_origins_are_close() {
     // Each of 25 + 100 + 40 completions is used, dropped, or waits; and every release uses two.
     let dropped = discarded(&system, &events, DiscardReason::TooOld);
     assert!((165 - 2 * ends.len() as u64 - 8..=165 - 2 * ends.len() as u64).contains(&dropped), "{dropped}");
+    assert_eq!(discarded(&system, &events, DiscardReason::QueueFull), 0);
     // A bound despite the drops; without a window there is none.
     let (proved, bound) = verdict(&system);
     assert!(proved.is_proved() && bound.is_some(), "{proved:?}");
@@ -241,6 +242,14 @@ fn a_suspended_operation_drops_its_triggers_and_counts_them() {
     // Nothing is released in 200 to 220 ms but by an event: the timeout counts from the resumption.
     let next = releases.iter().find(|release| **release >= 200).unwrap();
     assert!((203..=220).contains(next), "{releases:?}");
+}
+
+#[test]
+fn completions_beyond_the_queue_of_a_join_are_counted() {
+    let system = system(&format!("{SENSORS}after = {{ all = ['gps', 'left'] }}"));
+    let events = play(&system, at(1_000), &[]);
+    // Of 100 completions of `left`, 25 are used, 8 wait, and newer ones push out the others.
+    assert_eq!((ends(&events).len(), discarded(&system, &events, DiscardReason::QueueFull)), (25, 67));
 }
 
 #[test]

@@ -130,65 +130,66 @@ fn a_job_beyond_its_worst_case_is_stopped_or_demoted_by_on_overrun() {
     assert!(ends(&demote.run(15.0)).any(|end| end.demoted && end.overran));
 }
 
+/// Start and end of the stopped jobs of an operation, in milliseconds.
+fn stopped(build: &Build, name: &str, millis: f64) -> Vec<(f64, f64)> {
+    let id = build.0.operations.iter().position(|operation| operation.name == name).unwrap();
+    let at = |instant: Instant| instant.as_nanos() as f64 / 1e6;
+    ends(&build.run(millis))
+        .filter(|end| end.job.operation.index() == id && end.outcome == JobOutcome::Stopped)
+        .map(|end| (at(end.start), at(end.end)))
+        .collect()
+}
+
 #[test]
 fn on_miss_stops_a_late_job_or_skips_the_next_release() {
     let build = |on_miss, deadline: f64, takes: f64| {
+        let times = (ExecutionTime::Fixed(ms(takes)), Deadline::Own(ms(deadline)));
         Build::new("RMS", 1)
             .periodic("late", 0, 10.0, 4.0)
-            .set(|setting| {
-                (setting.execution_time, setting.deadline) =
-                    (ExecutionTime::Fixed(ms(takes)), Deadline::Own(ms(deadline)));
-            })
+            .set(|setting| (setting.execution_time, setting.deadline) = times.clone())
             .with(|operation| operation.on_miss = on_miss)
             .after("next", 0, &[0], 0.5)
     };
-    let schedule = |on_miss, deadline, takes| build(on_miss, deadline, takes).schedule("late", 60.0);
-    assert_eq!(schedule(OnMiss::Continue, 10.0, 13.0)[..2], [(0., 13.), (13.5, 26.5)]);
-    assert_eq!(schedule(OnMiss::Stop, 10.0, 13.0)[..3], [(0., 10.), (10., 20.), (20., 30.)]);
+    let schedule = |on_miss, deadline, takes| build(on_miss, deadline, takes).schedule("late", 75.0);
+    assert_eq!(schedule(OnMiss::Continue, 10.0, 13.0)[..2], [(0., 13.), (13., 26.)]);
     // The release at the missed deadline is skipped, and no other for the same job.
-    assert_eq!(schedule(OnMiss::SkipNext, 10.0, 13.0), [(0., 13.), (20., 33.), (40., 53.)]);
+    assert_eq!(schedule(OnMiss::SkipNext, 10.0, 13.0), [(0., 13.), (20., 33.), (40., 53.), (60., 73.)]);
     // It ends late, but before the next release.
-    assert_eq!(schedule(OnMiss::SkipNext, 5.0, 7.0), [(0., 7.), (20., 27.), (40., 47.)]);
+    assert_eq!(schedule(OnMiss::SkipNext, 5.0, 7.0), [(0., 7.), (20., 27.), (40., 47.), (60., 67.)]);
     // The release at 10 ms is before the missed deadline; those at 20 ms, 30 ms and 40 ms find a late job.
-    assert_eq!(schedule(OnMiss::SkipNext, 15.0, 23.0)[..3], [(0., 23.), (23.5, 46.5), (50., 60.)]);
+    assert_eq!(schedule(OnMiss::SkipNext, 15.0, 23.0), [(0., 23.), (23., 46.), (50., 73.)]);
     // Without a miss all rules are equal.
     for on_miss in [OnMiss::Stop, OnMiss::SkipNext] {
         assert_eq!(schedule(on_miss, 4.0, 4.0), schedule(OnMiss::Continue, 4.0, 4.0));
     }
     let stop = build(OnMiss::Stop, 10.0, 13.0);
-    assert_eq!((stop.count("late", 65.0, JobOutcome::Stopped), stop.schedule("next", 65.0)), (6, vec![]));
+    assert_eq!(stopped(&stop, "late", 35.0), [(0., 10.), (10., 20.), (20., 30.)]);
+    assert_eq!((stop.schedule("late", 35.0), stop.schedule("next", 35.0)), (vec![], vec![]));
     let skip = build(OnMiss::SkipNext, 10.0, 13.0);
-    assert_eq!((skip.count("late", 65.0, JobOutcome::Missed), skip.count("late", 65.0, JobOutcome::Skipped)), (3, 3));
-    assert_eq!(skip.schedule("next", 65.0).len(), 3);
+    assert_eq!((skip.count("late", 55.0, JobOutcome::Missed), skip.count("late", 55.0, JobOutcome::Skipped)), (3, 3));
+    assert_eq!(skip.schedule("next", 55.0).len(), 3);
 }
 
 #[test]
-fn on_miss_stop_starts_no_job_after_its_deadline() {
-    let build = Build::new("RMS", 1)
-        .periodic("long", 0, 10.0, 6.0)
-        .periodic("late", 0, 20.0, 1.0)
-        .set(|setting| setting.deadline = Deadline::Own(ms(5.0)))
-        .with(|operation| operation.on_miss = OnMiss::Stop);
-    assert_eq!(build.schedule("late", 40.0), []);
-    assert_eq!(build.count("late", 40.0, JobOutcome::Stopped), 2);
-    // One that is preempted, or waits for a resource on another processor, is stopped, too.
-    let mut build = Build::new("RMS", 2)
+fn on_miss_stop_ends_jobs_that_do_not_run() {
+    // `waits` needs the map that `holds` has; `late` is preempted; `never` has not started.
+    let late = |build: Build, deadline: f64| {
+        let build = build.set(|setting| setting.deadline = Deadline::Own(ms(deadline)));
+        build.with(|operation| operation.on_miss = OnMiss::Stop)
+    };
+    let build = Build::new("RMS", 3)
         .periodic("short", 0, 10.0, 6.0)
         .set(|setting| setting.phase = ms(1.0))
-        .periodic("late", 0, 20.0, 4.0)
-        .set(|setting| setting.deadline = Deadline::Own(ms(5.0)))
-        .with(|operation| operation.on_miss = OnMiss::Stop)
-        .periodic("waits", 1, 20.0, 4.0)
-        .set(|setting| setting.deadline = Deadline::Own(ms(3.0)))
-        .with(|operation| (operation.on_miss, operation.uses) = (OnMiss::Stop, vec![(ResourceId(0), ms(1.0))]))
-        .periodic("holds", 1, 20.0, 8.0)
-        .with(|operation| operation.uses = vec![(ResourceId(0), ms(8.0))]);
+        .periodic("late", 0, 20.0, 4.0);
+    let build = late(build, 5.0).periodic("never", 0, 40.0, 1.0);
+    let build = late(build, 5.0).periodic("holds", 1, 20.0, 8.0).with(|one| one.uses = vec![(ResourceId(0), ms(8.0))]);
+    let build = build.periodic("waits", 2, 20.0, 4.0).with(|one| one.uses = vec![(ResourceId(0), ms(1.0))]);
+    let mut build = late(build.set(|setting| setting.phase = ms(1.0)), 3.0);
     build.0.resources.push(Resource { name: "map".into() });
-    assert_eq!(build.schedule("late", 20.0), [(0., 5.)]);
-    assert_eq!(
-        (build.count("late", 20.0, JobOutcome::Stopped), build.count("waits", 20.0, JobOutcome::Stopped)),
-        (1, 0)
-    );
+    assert_eq!(stopped(&build, "late", 20.0), [(0., 5.)]);
+    assert_eq!(stopped(&build, "waits", 20.0), [(1., 4.)]);
+    assert_eq!(build.schedule("holds", 20.0), [(0., 8.)]);
+    assert_eq!((build.count("never", 20.0, JobOutcome::Stopped), build.schedule("never", 20.0)), (1, vec![]));
 }
 
 #[test]

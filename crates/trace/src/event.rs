@@ -274,11 +274,13 @@ pub enum DiscardReason {
     TooOld,
     /// The operation that it triggers is suspended.
     Suspended,
+    /// It waited for the other groups of a join until newer ones exceeded the limit of the operation's queue.
+    QueueFull,
 }
 
 impl DiscardReason {
     /// All reasons, in the order of reports.
-    pub const ALL: [DiscardReason; 2] = [DiscardReason::TooOld, DiscardReason::Suspended];
+    pub const ALL: [DiscardReason; 3] = [DiscardReason::TooOld, DiscardReason::Suspended, DiscardReason::QueueFull];
 }
 
 /// A completion that triggers an operation on another processor.

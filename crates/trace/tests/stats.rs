@@ -24,8 +24,8 @@ fn each_outcome_is_counted_for_its_class_and_epoch() {
     stats.record(&JobEnd { overran: true, ..job(0, 0, at(0), at(5)) });
 
     let other = stats.counts(Some(1), |row| !row.critical());
-    assert_eq!((other.released(), other.made(), other.missed()), (7, 1, 1));
-    assert_eq!((other.cancelled(), other.stopped(), other.dropped()), (1, 1, 3));
+    assert_eq!((other.released(), other.made(), other.missed()), (8, 1, 1));
+    assert_eq!((other.cancelled(), other.stopped(), other.dropped()), (1, 1, 4));
     assert_eq!(stats.counts(Some(0), |row| !row.critical()).released(), 0);
     let critical = stats.counts(None, |row| row.critical());
     assert_eq!((critical.made(), critical.overran, critical.consumed), (1, 1, millis(1)));

@@ -9,7 +9,7 @@ use hyoshi_trace::{DiscardReason, DispatchDecision, JobOutcome, Probe, Slot, Tra
 use super::Dispatcher;
 use crate::effects::Effects;
 use crate::job::{Job, JobState, Transition};
-use crate::join::CompletionToken;
+use crate::join::{CompletionToken, DroppedCompletion};
 use crate::lane::LaneState;
 use crate::operation::{Intake, OperationState};
 use crate::tickets::{TicketSet, Tickets};
@@ -68,9 +68,8 @@ impl<P: Probe> Dispatcher<P> {
         match intake {
             Intake::Join(join) => {
                 let joined = join.arrive(position, token, &mut effects.returned);
-                for &(position, number) in join.too_old() {
-                    let discard =
-                        DispatchDecision::Discard { to: *id, position, number, reason: DiscardReason::TooOld };
+                for &DroppedCompletion { position, number, reason } in join.dropped() {
+                    let discard = DispatchDecision::Discard { to: *id, position, number, reason };
                     self.probe.event(now, TraceEvent::Decision(discard));
                 }
                 let Some(joined) = joined else { return };

@@ -34,6 +34,8 @@ impl Crossing {
 pub(super) struct Arrival {
     /// The job that triggered it, if known.
     pub by: Option<JobId>,
+    /// Its operation's timeout released it.
+    pub timed_out: bool,
     /// The time at which its trigger was complete.
     pub at: Option<Instant>,
     /// The delay of the link.
@@ -89,7 +91,7 @@ impl Arrivals {
         let predecessors = system.operation(job.operation).trigger.predecessors();
         // Nothing but time released it.
         if self.timed_out == Some(job.operation) {
-            return Arrival::default();
+            return Arrival { timed_out: true, ..Arrival::default() };
         }
         if predecessors.is_empty() {
             return Arrival::default();
@@ -109,7 +111,7 @@ impl Arrivals {
                 Some(_) => Span::ZERO,
             },
             crossing: self.crossing.flatten(),
-            held_until: None,
+            ..Arrival::default()
         }
     }
 }

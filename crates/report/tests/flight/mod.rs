@@ -226,6 +226,7 @@ fn seen(system: &System, stats: &Stats) -> CauseReport {
             parts: parts.into_iter().filter(|(_, span)| !span.is_zero()).collect(),
             timeline: Vec::new(),
             by: None,
+            timed_out: false,
             crossing: None,
             ahead: 0,
             held_before: Span::ZERO,

@@ -6,7 +6,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Deadline, OperationId, Preemption, Span, System, Trigger};
+use hyoshi_model::{Deadline, OnMiss, OperationId, Preemption, Span, System, Trigger};
 
 use super::cap;
 use super::hard_cap;
@@ -19,9 +19,12 @@ use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
 
-/// True if the job with its legs up to this part cannot be cancelled, stopped or skipped, and does not expire.
+/// True if the job with its legs up to this part cannot be cancelled or shed, and does not expire. If it is stopped or
+/// skipped because of a miss, there was a miss: but a stopped critical leg sheds the others, which then miss nothing.
 pub(super) fn stays(site: &ProcessorScene<'_>, part: &OperationPart) -> bool {
-    let lasts = site.system.operation(part.operation).keeps_late_jobs();
+    let operation = site.system.operation(part.operation);
+    let critical_before = !part.critical && site.works[part.operation.index()].critical_legs > 0;
+    let lasts = operation.lifespan.is_none() && !(operation.on_miss == OnMiss::Stop && critical_before);
     lasts && (part.critical || !site.system.processor(site.plan.processor).cancel)
 }
 
@@ -128,7 +131,11 @@ pub(super) fn first_job_late(
     let earlier =
         |other: &OperationPart| other.level == part.level && other.operation < part.operation && enqueued(other);
     let beside = || site.parts.iter().filter(|other| earlier(other));
-    let forced = |other: &OperationPart| stays(site, other) && never_held(site, agreement, other);
+    // An interfering job that is late itself must still have its worst case.
+    let continues = |other: &OperationPart| {
+        other.operation == part.operation || site.system.operation(other.operation).keeps_late_jobs()
+    };
+    let forced = |other: &OperationPart| stays(site, other) && continues(other) && never_held(site, agreement, other);
     let all_forced = higher().chain(beside()).chain([part]).all(|other| forced(other) && together(site, part, other));
     if !all_forced
         || !higher().all(|other| never_dropped(site, agreement, other))

@@ -1,7 +1,7 @@
 //! Verdicts of `analyse` on systems small enough to check by hand.
 
 use hyoshi_model::{
-    Costs, Epoch, FlushPoint, Guard, HostId, Instant, OnBusy, Preemption, Replication, Setting, Span, System,
+    Costs, Epoch, FlushPoint, Guard, HostId, Instant, OnBusy, OnMiss, Preemption, Replication, Setting, Span, System,
 };
 use hyoshi_sched::analysis::{
     AnalysisMethod, Assumption, FailureReason, Load, Missing, OperationReport, Outcome, UtilisationBound, Verdict,
@@ -300,6 +300,32 @@ fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
         system.epochs.remove(1);
     }));
     assert_eq!(report.scenes[0].chains.len(), 0);
+}
+
+#[test]
+fn jobs_that_may_be_stopped_or_skipped_after_a_miss_are_missing_behind_it() {
+    for rule in [OnMiss::Stop, OnMiss::SkipNext] {
+        let age = |deadline: u64, on_miss| {
+            let mut build = sampled();
+            (build.ops[0].deadline, build.ops[0].on_miss) = (deadline, on_miss);
+            let report = build.report();
+            (verdict(&report, "a").verdict.clone(), report.scenes[0].chains[1].clone())
+        };
+        let (in_time, late) = (age(5, rule), age(4, rule));
+        assert_eq!(in_time, age(5, OnMiss::Continue));
+        assert!(in_time.0.is_proved() && late.0.fails(), "{:?}", late.0);
+        assert_eq!(late.1.verdict, Verdict::Unknown { missing: Missing::LateBefore { name: "a".into() } });
+        assert_eq!(age(4, OnMiss::Continue).1.bound_ns, Some(34), "late values arrive");
+    }
+    // 9 and twice 6 by 20 are too much; but each of the more urgent jobs is stopped after 5.
+    let low = |on_miss| {
+        let high = Op { deadline: 5, on_miss, ..op("high", 10, 6) };
+        let report = on("RMS", Preemption::Levels, [high, op("low", 20, 9)]).report();
+        assert!(verdict(&report, "high").verdict.fails());
+        verdict(&report, "low").verdict.clone()
+    };
+    assert!(low(OnMiss::Continue).fails());
+    assert_eq!(low(OnMiss::Stop), Verdict::Unknown { missing: Missing::Overload });
 }
 
 #[test]

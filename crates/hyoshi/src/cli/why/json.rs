@@ -120,7 +120,7 @@ fn account_json(system: &System, account: &ResponseBreakdown, names: &[String]) 
         "ready_at_ns": instant(end.ready), "start_at_ns": instant(end.start), "end_at_ns": end.end.as_nanos(),
         "deadline_at_ns": end.deadline.as_nanos(), "response_ns": account.response().as_nanos(),
         "lateness_ns": end.end.lateness(end.deadline).as_nanos(), "consumed_ns": end.consumed.as_nanos(),
-        "wcet_ns": account.wcet.as_nanos(), "held_before_ns": account.held_before.as_nanos(),
+        "wcet_ns": account.wcet.as_nanos(), "timed_out": account.timed_out, "held_before_ns": account.held_before.as_nanos(),
         "crossing": crossing, "basis": basis, "parts": parts.collect::<Vec<_>>(),
         "together": together(system, account).iter().map(|part| together_json(system, part, names)).collect::<Vec<_>>(),
     })

@@ -259,6 +259,9 @@ fn circumstances(system: &System, account: &ResponseBreakdown) -> String {
     if system.epochs.len() > 1 {
         let _ = write!(text, "; in {}", system.epochs[epoch].name);
     }
+    if let (true, Some(timeout)) = (account.timed_out, operation.timeout) {
+        let _ = write!(text, "; released by its timeout: no trigger for {}", time(timeout));
+    }
     if !account.held_before.is_zero() {
         let _ = write!(text, "; its release guard had held it for {} before", time(account.held_before));
     }
