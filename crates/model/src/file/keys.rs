@@ -317,6 +317,12 @@ const HOST: &[Key] = &[
         "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
     ),
     key(
+        "router",
+        Kind::Text,
+        Described("hosts connect directly, to `zenoh` or `endpoints`"),
+        "The Zenoh router from which its node receives completions of other hosts: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
+    ),
+    key(
         "clock_error",
         Kind::Time,
         Described("0s, in one process"),

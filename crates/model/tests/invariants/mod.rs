@@ -66,7 +66,7 @@ pub fn check(system: &System) {
         system
             .hosts
             .iter()
-            .all(|host| host.insecure || !host.endpoints.iter().chain(&host.zenoh).any(Endpoint::is_exposed))
+            .all(|host| host.insecure || !host.endpoints.iter().chain(host.over_zenoh()).any(Endpoint::is_exposed))
     );
     for host in &system.hosts {
         let devices: std::collections::HashSet<_> = host.network.iter().map(|device| &device.name).collect();
