@@ -61,7 +61,7 @@ pub struct ZenohCarrier {
     host: HostId,
     tls: Option<ZenohTls>,
     targets: Vec<RemoteTarget>,
-    receiver: Arc<Mutex<Receiver>>,
+    receiver: Arc<Mutex<ReceivingSession>>,
     senders: BTreeMap<HostId, ZenohSender>,
     /// Those of the links.
     sessions: Vec<Session>,
@@ -69,7 +69,7 @@ pub struct ZenohCarrier {
 
 /// The session that receives completions.
 #[derive(Default)]
-struct Receiver {
+struct ReceivingSession {
     open: Option<(Session, Vec<Subscriber<()>>)>,
     /// The carrier has ended.
     over: bool,
@@ -204,7 +204,7 @@ fn subscribe(
     Ok((session, subscribers))
 }
 
-fn lock(receiver: &Mutex<Receiver>) -> MutexGuard<'_, Receiver> {
+fn lock(receiver: &Mutex<ReceivingSession>) -> MutexGuard<'_, ReceivingSession> {
     receiver.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
