@@ -40,6 +40,32 @@ fn the_strategy_of_the_command_line_is_the_one_checked() {
 }
 
 #[test]
+fn hosts_that_use_zenoh_have_its_threads_in_a_note() {
+    let place = Place::new();
+    let system = |zenoh: &str| {
+        format!(
+            "name = 'uav'\n[host.drone]\nendpoints = ['tcp/127.0.0.1:7447']\n[host.station]\nendpoints = ['tcp/127.0.0.1:7448']\n\
+             {zenoh}\n[processor.air]\nhost = 'drone'\n[processor.ground]\nhost = 'station'\n\
+             [processor.desk]\nhost = 'station'\n[operation.sense]\non = 'air'\nevery = '10ms'\nwcet = '1ms'\n\
+             [operation.recognise]\non = 'desk'\nafter = {{ all = ['sense'] }}\nwcet = '1ms'\n"
+        )
+    };
+    place.write("system.toml", system("zenoh = 'tcp/127.0.0.1:7450'"));
+    let with = place.hyoshi("check system.toml").exits(0).out;
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/check-zenoh.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(golden, &with).unwrap();
+    }
+    assert_eq!(with, std::fs::read_to_string(golden).unwrap_or_default());
+    let json = place.hyoshi("check system.toml --format json").exits(0).json();
+    let notes = json["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note["topic"] == "zenoh"), "{notes:?}");
+    place.write("system.toml", system(""));
+    let without = place.hyoshi("check system.toml").exits(0).out;
+    assert!(!without.contains("Zenoh"), "{without}");
+}
+
+#[test]
 fn doctor_gives_a_remedy_for_each_refusal() {
     let place = Place::new();
     let ended = place.hyoshi("doctor --format json");

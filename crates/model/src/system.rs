@@ -105,8 +105,10 @@ pub struct Host {
     pub name: String,
     /// The endpoints of its node while a system runs in several processes; no endpoint occurs twice in a system.
     pub endpoints: Vec<Endpoint>,
-    /// Where its node receives completions over Zenoh, an [`Endpoint::Tcp`] or [`Endpoint::Tls`]; `None`: over IIOP, at `endpoints`.
+    /// Where its node listens for completions over Zenoh, an [`Endpoint::Tcp`] or [`Endpoint::Tls`].
     pub zenoh: Option<Endpoint>,
+    /// The Zenoh router from which its node receives completions instead. With neither, it uses IIOP, at `endpoints`.
+    pub router: Option<Endpoint>,
     /// For programs outside the system that read and publish events over Zenoh.
     pub gateway: Option<Gateway>,
     /// True if its node may accept unencrypted connections from other machines.
@@ -121,6 +123,11 @@ impl Host {
     /// A host with a declared name and default values.
     pub fn named(name: impl Into<String>) -> Host {
         Host { name: name.into(), ..Host::default() }
+    }
+
+    /// Where other nodes send completions for it over Zenoh: its own endpoint, or its router's.
+    pub fn over_zenoh(&self) -> Option<&Endpoint> {
+        self.zenoh.as_ref().or(self.router.as_ref())
     }
 }
 

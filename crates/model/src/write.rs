@@ -168,6 +168,9 @@ fn write_host(text: &mut String, host: &Host, enabled: bool) {
     if let Some(zenoh) = &host.zenoh {
         line(text, "zenoh", quoted(&zenoh.to_string()));
     }
+    if let Some(router) = &host.router {
+        line(text, "router", quoted(&router.to_string()));
+    }
     if host.insecure {
         line(text, "insecure", "true");
     }

@@ -484,6 +484,10 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
         endpoints = ["tcp/b.example.org:7447"]
         zenoh = "tcp/[fd00::3]:7450"
         enabled = false
+        [host.c]
+        router = "tcp/127.0.0.1:7460"
+        [host.d]
+        router = "tcp/127.0.0.1:7460"
         [processor.p]
         host = "a"
         [operation.x]
@@ -509,10 +513,11 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
     let (a, b) = (HostId(0), HostId(1));
     let endpoints: Vec<String> = system.hosts[0].endpoints.iter().map(|endpoint| endpoint.to_string()).collect();
     assert_eq!(endpoints, ["tls/10.0.0.2:7447", "unix//run/a"]);
-    let zenoh = system.hosts.iter().map(|host| host.zenoh.as_ref().map(|endpoint| endpoint.to_string()));
+    let zenoh = system.hosts.iter().map(|host| host.over_zenoh().map(|endpoint| endpoint.to_string()));
     assert_eq!(
         zenoh.collect::<Vec<_>>(),
-        ["tls/10.0.0.2:7450", "tcp/[fd00::3]:7450"].map(|text| Some(text.to_string()))
+        ["tls/10.0.0.2:7450", "tcp/[fd00::3]:7450", "tcp/127.0.0.1:7460", "tcp/127.0.0.1:7460"]
+            .map(|text| Some(text.to_string()))
     );
     assert_eq!((system.hosts[0].clock_error, system.clock_error(b, a)), (Some(ms(1)), ms(1)));
     assert_eq!(system.clock_error(a, a), Span::ZERO);

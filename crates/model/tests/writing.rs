@@ -264,7 +264,7 @@ proptest! {
             "name = 'a \\\"b\\\" \\\\ c'\nseed = {}\nduration = '7s'\n[host.a]\nendpoints = ['tcp/a:{}', 'unix//run/a']\n\
              insecure = true\nclock_error = '{}us'\n\
              network = [{{ device = 'eth0', rate = '{}kbit/s' }}, {{ device = 'eth1', rate = '1.5Gbit/s', classes = [\
-             {{ dscp = ['EF', '{}'], share = '{}%', ceiling = '60%' }}, {{ dscp = ['cs6'], share = '1.5%' }}] }}]\n[host.b]\nenabled = {}\nendpoints = ['tls/[fd00::{}]:1']\nzenoh = 'tcp/[::1]:7450'\n[processor.p0]\nhost = 'a'\n\
+             {{ dscp = ['EF', '{}'], share = '{}%', ceiling = '60%' }}, {{ dscp = ['cs6'], share = '1.5%' }}] }}]\n[host.b]\nenabled = {}\nendpoints = ['tls/[fd00::{}]:1']\nzenoh = 'tcp/[::1]:7450'\n[host.c]\nrouter = 'tcp/[::1]:7460'\n[processor.p0]\nhost = 'a'\n\
              cap = '{}%'\ncancel = {}\npreemption = 'full'\n[processor.p1]\nhost = 'b'\nstrategy = ['RMS', 'MUF']\n\
              switch = {{ margin = '{}us' }}\ncosts = {{ timer = '{}ns' }}\n[resource.r]\n\
              [[link]]\nbetween = ['a', 'b']\ndelay = ['1us', '{}us']\nloss = '{}%'\n",

@@ -161,7 +161,7 @@ impl NodeError {
                 format!("add `endpoints = [\"tcp/127.0.0.1:7447\"]` to [host.{host}], with an address of its machine")
             }
             NodeError::NoCarrier { host } => {
-                format!("build it with `--features zenoh`, or remove `zenoh` from [host.{host}]")
+                format!("build it with `--features zenoh`, or remove `zenoh` and `router` from [host.{host}]")
             }
             NodeError::NoCertificate { .. } => "add --tls-cert, --tls-key and --tls-roots".to_owned(),
             NodeError::Name { .. } => "use letters, digits and `-`".to_owned(),
@@ -234,10 +234,10 @@ impl NodePeers {
             return Err(NodeError::NoEndpoints { host: host.name.clone() });
         }
         let mut hosts = taking_part(&system).map(|id| &system.hosts[id.index()]);
-        if let Some(host) = hosts.find(|host| host.zenoh.is_some() && carrier.is_none()) {
+        if let Some(host) = hosts.find(|host| host.over_zenoh().is_some() && carrier.is_none()) {
             return Err(NodeError::NoCarrier { host: host.name.clone() });
         }
-        let mut over_zenoh = taking_part(&system).filter_map(|id| system.hosts[id.index()].zenoh.as_ref());
+        let mut over_zenoh = taking_part(&system).filter_map(|id| system.hosts[id.index()].over_zenoh());
         if let Some(endpoint) = over_zenoh.find(|one| matches!(one, Endpoint::Tls(_)) && tls.is_none()) {
             return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
         }

@@ -23,7 +23,7 @@ use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, ThreadPolicy, Wake, all
 use hyoshi_runtime::Node;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
-use hyoshi_zenoh::{CompletionHeader, ZenohCarrier, ZenohLink, ZenohThreads, dialling, key_expression, listening};
+use hyoshi_zenoh::{CompletionHeader, ZenohCarrier, ZenohLink, ZenohThreads, dialling, key_expression, receiving};
 use zenoh::Wait;
 use zenoh::qos::{CongestionControl, Priority};
 
@@ -248,7 +248,7 @@ fn subscribe(system: &System) -> Vec<(u64, u64)> {
     let times = Arc::new(Mutex::new(Vec::with_capacity(1 << 16)));
     let arrived = times.clone();
     let threads = ZenohThreads::new(Some(cpus()[1]));
-    let settings = listening(system, HostId(1), None).expect("it receives over Zenoh");
+    let settings = receiving(system, HostId(1), None).expect("it receives over Zenoh");
     let session = zenoh::open(settings).wait().expect("a free port");
     let receive = move |sample: zenoh::sample::Sample| {
         let at = now();

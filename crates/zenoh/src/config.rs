@@ -13,22 +13,35 @@ const MESSAGE: usize = 256 << 10;
 
 /// Of all sessions: they connect only to the endpoints of the file.
 const COMMON: &str = r#"
-    mode: "peer",
     scouting: { multicast: { enabled: false }, gossip: { enabled: false } },
     adminspace: { enabled: false },
     timestamping: { enabled: false },
     open: { return_conditions: { connect_scouted: false, declares: false } },
 "#;
 
+/// How a session connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// To all endpoints, in the background.
+    Peer,
+    /// To one router. It does not open before it is connected; later it connects again in the background. Routers do
+    /// not pass messages from one peer to another.
+    Client,
+}
+
 /// A queue holds 16 batches of 64 KiB for each priority. A sender does not wait for room (`wait_before_drop`), and a batch
 /// is sent as soon as the transmitting thread runs (`time_limit`).
-pub(crate) fn config(listen: &str, connect: &str, access: &str, sessions: usize, tls: Option<&ZenohTls>) -> Config {
-    let tls = tls.map(ZenohTls::settings).unwrap_or_default();
+pub(crate) fn config(mode: Mode, listen: &str, connect: &str, access: &str, sessions: usize, tls: &str) -> Config {
+    let (mode, connect_ms) = match mode {
+        Mode::Peer => ("peer", -1),
+        Mode::Client => ("client", 0),
+    };
     let text = format!(
         r#"{{ {COMMON}
+            mode: "{mode}",
             listen: {{ endpoints: [{listen}], timeout_ms: 0, exit_on_failure: true }},
             connect: {{
-                endpoints: [{connect}], timeout_ms: -1, exit_on_failure: false,
+                endpoints: [{connect}], timeout_ms: {connect_ms}, exit_on_failure: false,
                 retry: {{ period_init_ms: 50, period_max_ms: 200, period_increase_factor: 2 }},
             }},
             transport: {{
@@ -57,47 +70,57 @@ pub(crate) fn config(listen: &str, connect: &str, access: &str, sessions: usize,
     Config::from_json5(&text).expect("the settings are Zenoh's")
 }
 
-/// The settings of the session that listens for completions to a host; `None` if the host has no endpoint for Zenoh.
-/// Other sessions may publish with the keys of hosts that send to it, over TLS only with the certificate of that host.
-/// They may not subscribe, so this session forwards nothing.
+/// The settings of the session that receives completions for a host: it listens, or connects to a router. `None` if the
+/// host does not use Zenoh. Other sessions may publish with the keys of hosts that send to it, over TLS only with the
+/// certificate of that host. They may not subscribe, so this session forwards nothing.
 ///
 /// # Panics
 ///
 /// Never for a system from a file.
-pub fn listening(system: &System, host: HostId, tls: Option<&ZenohTls>) -> Option<Config> {
-    let endpoint = system.hosts[host.index()].zenoh.as_ref()?;
+pub fn receiving(system: &System, host: HostId, tls: Option<&ZenohTls>) -> Option<Config> {
+    let endpoint = system.hosts[host.index()].over_zenoh()?;
+    let routed = system.hosts[host.index()].router.is_some();
+    let peer = |key, from: HostId| ZenohPeer::new(key, &system.hosts[from.index()].name, endpoint, routed);
     let senders = senders(system, host);
-    let mut peers: Vec<ZenohPeer> = senders
-        .iter()
-        .map(|from| ZenohPeer::new(key_expression(system, *from, host), system, *from, endpoint))
-        .collect();
+    let mut peers: Vec<ZenohPeer> =
+        senders.iter().map(|from| peer(key_expression(system, *from, host), *from)).collect();
     if peers.is_empty() {
         // Access control needs a rule.
-        peers.push(ZenohPeer::new("hyoshi".to_owned(), system, host, endpoint));
+        peers.push(peer("hyoshi".to_owned(), host));
     }
+    let access = access(&peers, "ingress", "egress");
     // Each peer has one session for each link, and those of a lost one may be still open.
     let sessions = 4 * senders.len() + 16;
-    Some(config(&quoted(&endpoint.to_string()), "", &access(&peers, "ingress", "egress"), sessions, tls))
+    let (endpoint, tls) = (quoted(&endpoint.to_string()), tls.map(|tls| tls.settings(routed)).unwrap_or_default());
+    Some(match routed {
+        true => config(Mode::Client, "", &endpoint, &access, sessions, &tls),
+        false => config(Mode::Peer, &endpoint, "", &access, sessions, &tls),
+    })
 }
 
-/// The settings of the session that sends on a link from one host to others with endpoints for Zenoh. Over TLS, a host
-/// receives its completions only if its certificate is for its name.
+/// The settings of the session that sends on a link from one host to others: all with endpoints of their own, or all
+/// with the same router. Over TLS, a host with an endpoint receives its completions only if its certificate is for its
+/// name.
 ///
 /// # Panics
 ///
 /// Never for a system from a file.
 pub fn dialling(system: &System, from: HostId, to: &[HostId], link: ZenohLink, tls: Option<&ZenohTls>) -> Config {
-    let dialled = to.iter().filter_map(|to| Some((*to, system.hosts[to.index()].zenoh.as_ref()?)));
+    let dialled = to.iter().filter_map(|to| Some((*to, system.hosts[to.index()].over_zenoh()?)));
     let dialled: Vec<(HostId, &Endpoint)> = dialled.collect();
+    let routed = to.iter().any(|to| system.hosts[to.index()].router.is_some());
     let endpoint = |(_, endpoint): &(HostId, &Endpoint)| quoted(&format!("{endpoint}#dscp={:#x}", link.tos()));
-    let endpoints: Vec<String> = dialled.iter().map(endpoint).collect();
-    let peer =
-        |(to, endpoint): &(HostId, &Endpoint)| ZenohPeer::new(key_expression(system, from, *to), system, *to, endpoint);
-    let access = match dialled.iter().any(|(_, endpoint)| matches!(endpoint, Endpoint::Tls(_))) {
+    let mut endpoints: Vec<String> = dialled.iter().map(endpoint).collect();
+    endpoints.dedup();
+    let peer = |(to, endpoint): &(HostId, &Endpoint)| {
+        ZenohPeer::new(key_expression(system, from, *to), &system.hosts[to.index()].name, endpoint, routed)
+    };
+    let access = match !routed && dialled.iter().any(|(_, endpoint)| matches!(endpoint, Endpoint::Tls(_))) {
         true => access(&dialled.iter().map(peer).collect::<Vec<_>>(), "egress", "ingress"),
         false => String::new(),
     };
-    config("", &endpoints.join(", "), &access, dialled.len() + 1, tls)
+    let tls = tls.map(|tls| tls.settings(routed)).unwrap_or_default();
+    config(Mode::Peer, "", &endpoints.join(", "), &access, dialled.len() + 1, &tls)
 }
 
 /// A host at the other end of connections, and the key expression of its completions.
@@ -108,10 +131,11 @@ struct ZenohPeer {
 }
 
 impl ZenohPeer {
-    /// A host with connections to this endpoint.
-    fn new(key: String, system: &System, host: HostId, endpoint: &Endpoint) -> ZenohPeer {
+    /// A host with connections to this endpoint, or to this router.
+    fn new(key: String, host: &str, endpoint: &Endpoint, routed: bool) -> ZenohPeer {
         let subject = match endpoint {
-            Endpoint::Tls(_) => format!("cert_common_names: [{}]", quoted(&system.hosts[host.index()].name)),
+            Endpoint::Tls(_) if routed => "link_protocols: [\"tls\"]".to_owned(),
+            Endpoint::Tls(_) => format!("cert_common_names: [{}]", quoted(host)),
             _ => "link_protocols: [\"tcp\"]".to_owned(),
         };
         ZenohPeer { key, subject }

@@ -7,7 +7,7 @@
 //!                                                   ╚════ TCP, for all others ═══════╬═► Zenoh ─► ring ─► dispatcher
 //! ```
 //!
-//! - A node has one Zenoh session that listens at its endpoint, and one for each [`ZenohLink`] that dials the other hosts.
+//! - A node has one Zenoh session that listens at its endpoint or is a client of its router, and one for each [`ZenohLink`] that dials the other hosts.
 //!   In one session with several links, Zenoh 1.10 does not dial a failed link again if its endpoint has a DSCP.
 //! - Scouting, gossip and the admin space are off. The listening session accepts only completions for its host, and
 //!   declares only its own subscriptions.
@@ -32,19 +32,22 @@ mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use hyoshi_model::{Endpoint, HostId, System};
 use hyoshi_node::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender, completion};
+use hyoshi_os::Spawn;
 use hyoshi_trace::Signal;
 use zenoh::matching::{MatchingListener, MatchingStatus};
 use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::CongestionControl;
 use zenoh::sample::{Sample, SampleKind};
-use zenoh::{Session, Wait};
+use zenoh::{Config, Session, Wait};
 
-pub use config::{dialling, key_expression, listening};
+pub use config::{dialling, key_expression, receiving};
 pub use gateway::{EVENT_HEADER, EventHeader, GatewayKeys, GatewayStanding, PublicationCounts, ZenohGateway};
 pub use header::{CompletionHeader, HEADER, HeaderError};
 use links::senders;
@@ -52,16 +55,27 @@ pub use links::{RemoteTarget, ZenohLink, remote_targets};
 pub use threads::ZenohThreads;
 pub use tls::ZenohTls;
 
+/// The pause before the next attempt to connect to a router.
+const RETRY: Duration = Duration::from_millis(200);
+
 /// Carries the completions of one host's node. See the crate.
 pub struct ZenohCarrier {
     system: Arc<System>,
     host: HostId,
     tls: Option<ZenohTls>,
     targets: Vec<RemoteTarget>,
-    subscribers: Vec<Subscriber<()>>,
+    receiver: Arc<Mutex<ReceivingSession>>,
     senders: BTreeMap<HostId, ZenohSender>,
-    /// The listening session, and those of the links.
+    /// Those of the links.
     sessions: Vec<Session>,
+}
+
+/// The session that receives completions.
+#[derive(Default)]
+struct ReceivingSession {
+    open: Option<(Session, Vec<Subscriber<()>>)>,
+    /// The carrier has ended.
+    over: bool,
 }
 
 impl fmt::Debug for ZenohCarrier {
@@ -73,13 +87,13 @@ impl fmt::Debug for ZenohCarrier {
 impl ZenohCarrier {
     /// For the node of a host, with its certificate if endpoints use TLS; `None` if no host of the file uses Zenoh.
     pub fn new(system: &Arc<System>, host: HostId, tls: Option<ZenohTls>) -> Option<ZenohCarrier> {
-        let uses_zenoh = system.hosts.iter().any(|host| host.zenoh.is_some());
+        let uses_zenoh = system.hosts.iter().any(|host| host.over_zenoh().is_some());
         uses_zenoh.then(|| ZenohCarrier {
             system: system.clone(),
             host,
             tls,
             targets: remote_targets(system, host),
-            subscribers: Vec::new(),
+            receiver: Arc::default(),
             senders: BTreeMap::new(),
             sessions: Vec::new(),
         })
@@ -96,64 +110,112 @@ impl ZenohCarrier {
         }
     }
 
-    fn listen(&mut self, arriving: &ArrivingCompletions, threads: &Arc<ZenohThreads>) -> Result<(), CarrierError> {
-        let Some(endpoint) = &self.system.hosts[self.host.index()].zenoh else { return Ok(()) };
-        let failed = |error: zenoh::Error| CarrierError {
+    fn receive(&mut self, arriving: &ArrivingCompletions, threads: &Arc<ZenohThreads>) -> Result<(), CarrierError> {
+        let Some(settings) = receiving(&self.system, self.host, self.tls.as_ref()) else { return Ok(()) };
+        let own = &self.system.hosts[self.host.index()];
+        let senders = senders(&self.system, self.host);
+        let keys = senders.into_iter().map(|from| (from, key_expression(&self.system, from, self.host)));
+        let keys: Vec<(HostId, String)> = keys.collect();
+        let (arriving, threads, receiver) = (arriving.clone(), threads.clone(), self.receiver.clone());
+        let open = move || subscribe(settings.clone(), &keys, &arriving, &threads);
+        let Some(endpoint) = &own.zenoh else {
+            // The router may be away: the run starts without it.
+            let connect = move || {
+                while !lock(&receiver).over {
+                    let Ok((session, subscribers)) = open() else {
+                        thread::sleep(RETRY);
+                        continue;
+                    };
+                    let mut receiver = lock(&receiver);
+                    if receiver.over {
+                        drop(subscribers);
+                        let _ = session.close().wait();
+                    } else {
+                        receiver.open = Some((session, subscribers));
+                    }
+                    return;
+                }
+            };
+            return Spawn::new("router").spawn(connect).map(drop).map_err(|error| CarrierError {
+                message: format!("cannot start another thread: {error}"),
+                remedy: "raise the limit of threads: `ulimit -u`".to_owned(),
+            });
+        };
+        let opened = open().map_err(|error| CarrierError {
             message: format!("cannot listen at {endpoint} with Zenoh: {error}"),
             remedy: format!(
                 "is a node of this host running already? `zenoh` of [host.{}] must be an address of this machine",
-                self.system.hosts[self.host.index()].name
+                own.name
             ),
-        };
-        let Some(settings) = listening(&self.system, self.host, self.tls.as_ref()) else { return Ok(()) };
-        let session = zenoh::open(settings).wait().map_err(failed)?;
-        for from in senders(&self.system, self.host) {
-            let key = key_expression(&self.system, from, self.host);
-            let (arriving, threads) = (arriving.clone(), threads.clone());
-            let receive = move |sample: Sample| {
-                threads.raise_once();
-                receive(&arriving, from, &sample);
-            };
-            let subscriber = session.declare_subscriber(key).callback(receive).wait().map_err(failed)?;
-            self.subscribers.push(subscriber);
-        }
-        self.sessions.push(session);
+        })?;
+        lock(&receiver).open = Some(opened);
         Ok(())
     }
 
     fn dial(&mut self, threads: &Arc<ZenohThreads>) -> Result<(), CarrierError> {
         let failed = |error: zenoh::Error| CarrierError {
             message: format!("cannot start Zenoh: {error}"),
-            remedy: "remove `zenoh` from the hosts: completions then use `endpoints`".to_owned(),
+            remedy: "remove `zenoh` and `router` from the hosts: completions then use `endpoints`".to_owned(),
         };
-        let endpoint = |host: HostId| self.system.hosts[host.index()].zenoh.as_ref();
+        let system = self.system.clone();
+        let router = |host: HostId| system.hosts[host.index()].router.as_ref();
         for link in ZenohLink::ALL {
-            let uses_it =
-                |target: &&RemoteTarget| ZenohLink::of(target.priority) == link && endpoint(target.host).is_some();
-            let targets: Vec<&RemoteTarget> = self.targets.iter().filter(uses_it).collect();
-            let mut hosts: Vec<HostId> = targets.iter().map(|target| target.host).collect();
-            hosts.dedup();
-            if hosts.is_empty() {
-                continue;
+            let uses_it = |target: &&RemoteTarget| {
+                ZenohLink::of(target.priority) == link && system.hosts[target.host.index()].over_zenoh().is_some()
+            };
+            let mut rest: Vec<&RemoteTarget> = self.targets.iter().filter(uses_it).collect();
+            while let Some(first) = rest.first() {
+                let via = router(first.host);
+                // Hosts without a router share a session, and those with the same router.
+                let (targets, others) = rest.into_iter().partition(|target| router(target.host) == via);
+                let targets: Vec<&RemoteTarget> = targets;
+                rest = others;
+                let mut hosts: Vec<HostId> = targets.iter().map(|target| target.host).collect();
+                hosts.dedup();
+                let settings = dialling(&system, self.host, &hosts, link, self.tls.as_ref());
+                let session = zenoh::open(settings).wait().map_err(failed)?;
+                for target in targets {
+                    let key = key_expression(&system, self.host, target.host);
+                    let sender = self.senders.entry(target.host).or_default();
+                    sender.add(&session, key, target, threads).map_err(failed)?;
+                }
+                self.sessions.push(session);
             }
-            let settings = dialling(&self.system, self.host, &hosts, link, self.tls.as_ref());
-            let session = zenoh::open(settings).wait().map_err(failed)?;
-            for target in targets {
-                let key = key_expression(&self.system, self.host, target.host);
-                let sender = self.senders.entry(target.host).or_default();
-                sender.add(&session, key, target, threads).map_err(failed)?;
-            }
-            self.sessions.push(session);
         }
         Ok(())
     }
+}
+
+/// A session that passes completions of other hosts to the node.
+fn subscribe(
+    settings: Config,
+    keys: &[(HostId, String)],
+    arriving: &ArrivingCompletions,
+    threads: &Arc<ZenohThreads>,
+) -> zenoh::Result<(Session, Vec<Subscriber<()>>)> {
+    let session = zenoh::open(settings).wait()?;
+    let mut subscribers = Vec::new();
+    for (from, key) in keys {
+        let (from, arriving, threads) = (*from, arriving.clone(), threads.clone());
+        let receive = move |sample: Sample| {
+            threads.raise_once();
+            receive(&arriving, from, &sample);
+        };
+        subscribers.push(session.declare_subscriber(key).callback(receive).wait()?);
+    }
+    threads.raise();
+    Ok((session, subscribers))
+}
+
+fn lock(receiver: &Mutex<ReceivingSession>) -> MutexGuard<'_, ReceivingSession> {
+    receiver.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CompletionCarrier for ZenohCarrier {
     fn open(&mut self, arriving: ArrivingCompletions, cpu: Option<u32>) -> Result<(), CarrierError> {
         self.check_certificate()?;
         let threads = Arc::new(ZenohThreads::new(cpu));
-        self.listen(&arriving, &threads)?;
+        self.receive(&arriving, &threads)?;
         self.dial(&threads)?;
         threads.raise();
         Ok(())
@@ -166,9 +228,17 @@ impl CompletionCarrier for ZenohCarrier {
 
 impl Drop for ZenohCarrier {
     fn drop(&mut self) {
-        self.subscribers.clear();
         self.senders.clear();
-        for session in self.sessions.drain(..) {
+        let received = {
+            let mut receiver = lock(&self.receiver);
+            receiver.over = true;
+            receiver.open.take()
+        };
+        let received = received.map(|(session, subscribers)| {
+            drop(subscribers);
+            session
+        });
+        for session in received.into_iter().chain(self.sessions.drain(..)) {
             // A session that cannot be closed has lost its connections already.
             let _ = session.close().wait();
         }

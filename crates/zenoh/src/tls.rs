@@ -59,12 +59,13 @@ impl ZenohTls {
         })
     }
 
-    /// The settings of links. Access rules compare names, so that of the address is not compared.
-    pub(crate) fn settings(&self) -> String {
+    /// The settings of links. The certificate of a router must be for its address. Those of hosts need not: access rules
+    /// compare names.
+    pub(crate) fn settings(&self, to_router: bool) -> String {
         let [certificate, key, roots] = [&self.certificate, &self.key, &self.roots].map(|path| quoted(path));
         format!(
             "tls: {{
-                enable_mtls: true, verify_name_on_connect: false, root_ca_certificate: {roots},
+                enable_mtls: true, verify_name_on_connect: {to_router}, root_ca_certificate: {roots},
                 listen_certificate: {certificate}, listen_private_key: {key},
                 connect_certificate: {certificate}, connect_private_key: {key},
             }},"

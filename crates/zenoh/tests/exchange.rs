@@ -8,8 +8,9 @@ use hyoshi_os::priority::TRANSPORT;
 use hyoshi_os::scheduling::{Scheduling, SchedulingClass};
 use hyoshi_os::{Spawn, ThreadPolicy, thread_name};
 use hyoshi_trace::{DispatchDecision, TraceEvent};
+use zenoh::{Config, Session, Wait};
 
-use crate::common::{DRONE, Host, STATION, finish, until};
+use crate::common::{DRONE, Host, STATION, finish, until, unused_address};
 use crate::privileges::missing;
 use crate::{over_zenoh, start};
 
@@ -88,6 +89,49 @@ fn a_host_that_returns_gets_completions_again_and_those_between_are_counted() {
         let unsent = drone.peers.standing()[0].unsent;
         until("nothing is sent", || drone.peers.standing()[0].unsent > unsent + 3);
     }
+    drop(running);
+}
+
+fn router(address: &str) -> Session {
+    let settings = format!(
+        r#"{{ mode: "router", listen: {{ endpoints: ["{address}"] }}, adminspace: {{ enabled: false }},
+              scouting: {{ multicast: {{ enabled: false }}, gossip: {{ enabled: false }} }} }}"#
+    );
+    zenoh::open(Config::from_json5(&settings).unwrap()).wait().unwrap()
+}
+
+#[test]
+fn hosts_exchange_completions_through_a_router_that_may_be_away() {
+    let address = format!("tcp/{}", unused_address());
+    let direct = over_zenoh("60s");
+    let text = direct.lines().map(|line| match line.starts_with("zenoh") {
+        true => format!("router = \"{address}\"\n"),
+        false => format!("{line}\n"),
+    });
+    let text: String = text.collect();
+    let mut drone = start(&text, DRONE, Span::from_secs(20)).unwrap();
+    let mut station = start(&text, STATION, Span::from_secs(20)).unwrap();
+    let (one, other) = thread::scope(|scope| {
+        let theirs = &station.peers;
+        let other = scope.spawn(|| theirs.agree(|_| ()).unwrap());
+        (drone.agree().unwrap(), other.join().unwrap())
+    });
+    let running = (drone.begin(&one), station.begin(&other));
+    let sent = || drone.peers.standing()[0].clone();
+    let received = || station.peers.standing()[0].clone();
+    for _ in 0..2 {
+        let unsent = sent().unsent;
+        until("completions are unsent", || sent().unsent > unsent + 20);
+        let router = router(&address);
+        let before = received().received;
+        until("completions pass the router", || received().received > before + 50);
+        router.close().wait().unwrap();
+    }
+    until("all are counted", || {
+        let (sent, received) = (sent(), received());
+        sent.sent == received.received + received.rejected + received.missing + sent.unconfirmed
+    });
+    assert_eq!((station.peers.refused(), received().rejected), (0, 0), "{:?}", received());
     drop(running);
 }
 

@@ -11,7 +11,7 @@ use hyoshi_model::{HostId, Span};
 use hyoshi_node::idl::hyoshi_node::Completion;
 use hyoshi_node::{NodeError, Tls};
 use hyoshi_orb::{Orb, TlsClient, TlsServer};
-use hyoshi_zenoh::{CompletionHeader, ZenohLink, ZenohTls, dialling, key_expression, listening};
+use hyoshi_zenoh::{CompletionHeader, ZenohLink, ZenohTls, dialling, key_expression, receiving};
 use rcgen::DnType;
 use zenoh::{Session, Wait};
 
@@ -176,7 +176,7 @@ fn a_host_cannot_receive_completions_for_another_one() {
     let (text, plant) = (over_tls("60s"), Plant::new());
     let system = system(&text);
     let tls = plant.zenoh(&plant.papers("moon", "moon"));
-    let moon = zenoh::open(listening(&system, STATION, Some(&tls)).unwrap()).wait().unwrap();
+    let moon = zenoh::open(receiving(&system, STATION, Some(&tls)).unwrap()).wait().unwrap();
     let heard = Arc::new(AtomicU64::new(0));
     let count = heard.clone();
     let hear = move |_| {

@@ -1,6 +1,7 @@
 //! `hyoshi check`: proves deadlines and admits programs before deployment.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,8 +10,9 @@ use std::time::Duration;
 
 use clap::Args;
 use hyoshi_control::file::admit;
-use hyoshi_model::HostId;
-use hyoshi_report::{Checked, NoteLevel, TerminalStyle};
+use hyoshi_model::{HostId, System};
+use hyoshi_os::priority::TRANSPORT;
+use hyoshi_report::{Checked, NoteLevel, ReportNote, TerminalStyle};
 use hyoshi_sched::analysis::{AnalysisOptions, Bounds, Progress, Sensitivity, SensitivitySearch, analyse_with};
 use hyoshi_sched::{Outcome, Report, Strategies};
 use hyoshi_sim::refute;
@@ -70,6 +72,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         (example, _) => example.as_ref().map(counterexample::seen),
     };
     let mut notes = ready.notes.clone();
+    notes.extend(zenoh_threads(&ready.system));
     if format == Format::Json {
         // People have read them on standard error.
         notes.extend(ready.warnings.iter().map(warning));
@@ -94,6 +97,32 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         Format::Json => streams::out(checked.json())?,
     }
     Ok(VerbOutcome::of(checked.holds()))
+}
+
+/// The threads of Zenoh in the nodes of hosts that exchange completions over it.
+fn zenoh_threads(system: &System) -> Option<ReportNote> {
+    let host = |id| system.processor(system.operation(id).on).host;
+    let mut hosts = BTreeSet::new();
+    for to in system.operation_ids().filter(|to| system.hosts[host(*to).index()].over_zenoh().is_some()) {
+        let sources = system.operation(to).trigger.predecessors();
+        hosts.extend(
+            sources.iter().map(|from| host(*from)).filter(|from| *from != host(to)).flat_map(|from| [from, host(to)]),
+        );
+    }
+    // A node binds them to the CPU of its host's first processor.
+    let first = |host: &HostId| {
+        let mut own = system.processors.iter().filter(|processor| processor.host == *host);
+        own.next().map(|processor| processor.name.as_str())
+    };
+    let processors: Vec<&str> = hosts.iter().filter_map(first).collect();
+    (!processors.is_empty()).then(|| {
+        let text = format!(
+            "with --host, Zenoh's threads have SCHED_FIFO priority {TRANSPORT} on the CPUs of {}, above all lanes. Bounds \
+             include `timer` and `enqueue` of `costs` for each completion from another host, not the time of these threads",
+            processors.join(", ")
+        );
+        note(NoteLevel::Info, "zenoh", text)
+    })
 }
 
 /// Why there is no counterexample.

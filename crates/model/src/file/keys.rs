@@ -325,6 +325,12 @@ const HOST: &[Key] = &[
         "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
     ),
     key(
+        "router",
+        Kind::Text,
+        Described("hosts connect directly, to `zenoh` or `endpoints`"),
+        "The Zenoh router from which its node receives completions of other hosts: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
+    ),
+    key(
         "gateway",
         Kind::Table("host.gateway"),
         Described("programs of Zenoh cannot connect"),

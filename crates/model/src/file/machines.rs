@@ -26,7 +26,7 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
         let clock_error = table.given(log, "clock_error", InputValue::time).map(|error| error.value);
         let trusted = format!("`insecure = true` in [host.{}] if the network is trusted", shortened(name.value));
         let encrypted = |endpoint: &Endpoint| endpoint.to_string().replacen("tcp/", "tls/", 1);
-        let mut own = |endpoint: AtPlace<Endpoint>, log: &mut Log| {
+        let mut taken = |endpoint: &AtPlace<Endpoint>, log: &mut Log| {
             if let Some((first, host)) = taken.insert(endpoint.value.clone(), (endpoint.place, name.value)) {
                 let message = if host == name.value {
                     format!("`{host}` has the endpoint `{}` twice", endpoint.value)
@@ -38,6 +38,8 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
                     .also(first, "first here")
                     .help("one node listens at each endpoint: set a different endpoint for each host");
             }
+        };
+        let secured = |endpoint: AtPlace<Endpoint>, log: &mut Log| {
             if endpoint.value.is_exposed() && !insecure {
                 log.error(endpoint.place, format!("`{}` is not encrypted and not on loopback", endpoint.value))
                     .label("other machines can read and forge its messages")
@@ -45,14 +47,25 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
             }
             endpoint.value
         };
+        let mut own = |endpoint: AtPlace<Endpoint>, log: &mut Log| {
+            taken(&endpoint, log);
+            secured(endpoint, log)
+        };
         let endpoints = self::endpoints(log, &table, "endpoints");
         let endpoints = endpoints.into_iter().map(|endpoint| own(endpoint, log)).collect();
-        let zenoh = zenoh_endpoint(log, &table).map(|endpoint| own(endpoint, log));
+        let zenoh = zenoh_endpoint(log, &table, "zenoh");
+        let router = zenoh_endpoint(log, &table, "router");
+        if let (Some(_), Some(router)) = (&zenoh, &router) {
+            log.error(router.place, format!("`{}` has both `zenoh` and `router`", name.value))
+                .help("remove one of them: with `router`, its node does not listen for Zenoh");
+        }
+        let zenoh = zenoh.map(|endpoint| own(endpoint, log));
+        let router = router.map(|endpoint| secured(endpoint, log));
         let network = network::devices(log, &table);
         let id = HostId(hosts.len() as u32);
         gateways.extend(table.inner(log, "gateway").map(|table| (id, table)));
         let name = name.value.to_string();
-        hosts.push(Host { name, endpoints, zenoh, gateway: None, insecure, clock_error, network });
+        hosts.push(Host { name, endpoints, zenoh, router, gateway: None, insecure, clock_error, network });
     }
     if hosts.is_empty() {
         hosts.push(Host::named("local"));
@@ -60,19 +73,19 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
     (hosts, gateways)
 }
 
-/// The endpoint for Zenoh; a wrong one is logged and omitted.
-fn zenoh_endpoint(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<Endpoint>> {
-    let written = table.given(log, "zenoh", InputValue::text)?;
+/// The endpoint of a key for Zenoh; a wrong one is logged and omitted.
+fn zenoh_endpoint(log: &mut Log, table: &Table<'_>, key: &str) -> Option<AtPlace<Endpoint>> {
+    let written = table.given(log, key, InputValue::text)?;
     let endpoint = parsed(log, written)?;
     let help = match &endpoint.value {
         // Zenoh 1.10 cannot connect to it.
         Endpoint::Tls(Address::Ip(SocketAddr::V6(_))) => "over TLS, write an IPv4 address or the machine's name",
         Endpoint::Tcp(_) | Endpoint::Tls(_) => return Some(endpoint),
         Endpoint::Unix(_) => {
-            "write \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\"; without `zenoh`, completions use `endpoints`"
+            "write \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\"; without it, completions use `endpoints`"
         }
     };
-    log.error(endpoint.place, format!("`zenoh` cannot use the endpoint `{}`", endpoint.value)).help(help);
+    log.error(endpoint.place, format!("`{key}` cannot use the endpoint `{}`", endpoint.value)).help(help);
     None
 }
 

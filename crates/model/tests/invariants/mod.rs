@@ -66,7 +66,7 @@ pub fn check(system: &System) {
         system
             .hosts
             .iter()
-            .all(|host| host.insecure || !host.endpoints.iter().chain(&host.zenoh).any(Endpoint::is_exposed))
+            .all(|host| host.insecure || !host.endpoints.iter().chain(host.over_zenoh()).any(Endpoint::is_exposed))
     );
     for (id, host) in (0..).map(HostId).zip(&system.hosts) {
         let Some(Gateway { mode, listen, connect, events, publish }) = &host.gateway else { continue };

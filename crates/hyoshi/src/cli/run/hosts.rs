@@ -139,7 +139,7 @@ impl HostArguments {
         (interrupt, strict): (Interrupt, bool),
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
-        let of_hosts = system.hosts.iter().flat_map(|host| host.endpoints.iter().chain(&host.zenoh));
+        let of_hosts = system.hosts.iter().flat_map(|host| host.endpoints.iter().chain(host.over_zenoh()));
         let of_objects = system.objects.iter().flat_map(|object| &object.endpoints);
         let of_events = system.events.iter().flat_map(|event| &event.endpoints);
         let mut endpoints = of_hosts.chain(of_objects).chain(of_events);
@@ -202,7 +202,7 @@ fn carrier(
 ) -> Result<Option<Box<dyn CompletionCarrier>>, CliError> {
     use hyoshi_zenoh::{ZenohCarrier, ZenohTls};
 
-    let uses_it = system.hosts.iter().any(|host| host.zenoh.is_some());
+    let uses_it = system.hosts.iter().any(|host| host.over_zenoh().is_some());
     let tls = files.filter(|_| uses_it).map(|files| ZenohTls::from_files(&files.certificate, &files.key, &files.roots));
     let tls = tls.transpose().map_err(|error| failed(NodeError::Carrier(error)))?;
     Ok(ZenohCarrier::new(system, host, tls).map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>))
