@@ -131,8 +131,6 @@ session = zenoh.open(config)
 alive = session.liveliness().declare_subscriber(
     "hyoshi/rover/alive/*", lambda token: print(token.kind, token.key_expr, flush=True), history=True)
 time.sleep(0.2)
-seen = []
-everything = session.declare_subscriber("**", lambda sample: seen.append(str(sample.key_expr)))
 gps = session.declare_publisher("hyoshi/rover/publish/sensor/gps")
 other = session.declare_publisher("hyoshi/rover/publish/position")
 while not gps.matching_status.matching:
@@ -155,7 +153,7 @@ print(len(list(session.get("hyoshi/rover/events/position"))), flush=True)
 for number in range(500):
     gps.put("flood")
 time.sleep(1)
-print(sorted(set(seen)), flush=True)
+print("published", flush=True)
 while True:
     time.sleep(1)
 "#;
@@ -178,9 +176,7 @@ while True:
         assert_eq!(program.line(), "['fix 4']");
         assert_eq!(program.line(), "['fix 2', 'fix 3', 'fix 4']");
         assert_eq!(program.line(), "0");
-        // Of its own session, also what the gateway does not accept.
-        let seen = program.line();
-        assert!(seen.contains("hyoshi/rover/events/position"), "{seen}");
+        assert_eq!(program.line(), "published");
         let summary = stop(&place, run_one);
         assert_eq!(program.line(), "SampleKind.DELETE hyoshi/rover/alive/rover");
         let all = notes(&summary);

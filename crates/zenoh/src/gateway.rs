@@ -116,7 +116,7 @@ impl ZenohGateway {
             // Zenoh waits for the router.
             Spawn::new("gateway-client").stack(1 << 20).spawn(move || state.open_as_client()).map_err(no_thread)?;
         } else {
-            let session = state.session().map_err(|error| state.cannot_listen(&error))?;
+            let session = state.session().map_err(|error| state.cannot_open(&error))?;
             state.serve(session)?;
         }
         Ok(Some(opened))
@@ -228,10 +228,7 @@ impl GatewayState {
     }
 
     fn declare(&self, session: &Session, open: &mut OpenGateway) -> Result<(), CarrierError> {
-        let failed = |error: zenoh::Error| CarrierError {
-            message: format!("the gateway of host `{}` cannot start: {error}", self.host_name()),
-            remedy: format!("remove `gateway` from [host.{}] to run without it", self.host_name()),
-        };
+        let failed = |error: zenoh::Error| self.cannot_start(&error);
         let system = self.channel.system();
         let keys = GatewayKeys::new(system);
         let events = &self.gateway.events;
@@ -279,8 +276,18 @@ impl GatewayState {
         Ok(())
     }
 
-    fn cannot_listen(&self, error: &zenoh::Error) -> CarrierError {
+    fn cannot_start(&self, error: &zenoh::Error) -> CarrierError {
+        CarrierError {
+            message: format!("the gateway of host `{}` cannot start: {error}", self.host_name()),
+            remedy: format!("remove `gateway` from [host.{}] to run without it", self.host_name()),
+        }
+    }
+
+    fn cannot_open(&self, error: &zenoh::Error) -> CarrierError {
         let listen: Vec<String> = self.gateway.listen.iter().map(|endpoint| endpoint.to_string()).collect();
+        if listen.is_empty() {
+            return self.cannot_start(error);
+        }
         let host = self.host_name();
         CarrierError {
             message: format!("the gateway of host `{host}` cannot listen at {}: {error}", listen.join(", ")),

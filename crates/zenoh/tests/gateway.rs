@@ -20,7 +20,6 @@ use crate::common::{system, until, unused_address};
 struct Run {
     channel: EventChannel,
     gateway: ZenohGateway,
-    system: Arc<System>,
     keys: GatewayKeys,
     endpoint: String,
     _running: RunningNode,
@@ -68,7 +67,7 @@ fn start(mode: &str) -> Run {
     let gateway = ZenohGateway::open(&channel, HostId(0)).unwrap().unwrap();
     until("it runs", || channel.now() > hyoshi_model::Instant::ZERO);
     let keys = GatewayKeys::new(&system);
-    Run { channel, gateway, system, keys, endpoint, _running: running }
+    Run { channel, gateway, keys, endpoint, _running: running }
 }
 
 fn channel(text: &str) -> (EventChannel, Arc<System>, RunningNode) {
@@ -188,35 +187,24 @@ fn publications_that_are_wrong_or_too_many_are_refused_and_counted() {
         gps.put("flood").wait().unwrap();
     }
     until("the flood is over", || counts().accepted + counts().refused() >= before.accepted + before.refused() + 500);
-    let PublicationDelta { accepted, too_fast, full } = delta(&before, &counts());
+    let after = counts();
+    let [accepted, too_fast, full] =
+        [after.accepted - before.accepted, after.too_fast - before.too_fast, after.full - before.full];
     assert_eq!(accepted + too_fast + full, 500);
-    // It lasts 0.5 s at least, of 1 ms for each refused one.
-    assert!((4..250).contains(&accepted) && too_fast > 200, "{accepted} {too_fast} {full}");
+    // A burst, and one in 20 ms while it lasts.
+    assert!(accepted >= 4 && too_fast > 50, "{accepted} {too_fast} {full}");
     // Others are not accepted: an event without `publish`, an unknown one, and one that only this host supplies.
     let (heard, _subscriber) = listener(&program(&run.endpoint), "**");
     let received = texts(&heard).len();
     for key in [run.keys.publication("status"), run.keys.publication("x"), run.keys.event("sensor/gps 1")] {
         session.put(key, "forged").wait().unwrap();
     }
-    gps.delete().wait().unwrap();
     let refused = counts().refused();
-    until("the last one is refused", || counts().refused() >= refused);
+    gps.delete().wait().unwrap();
+    until("the last one is refused", || counts().refused() > refused);
     assert_eq!(texts(&heard).len(), received);
-    assert_eq!(run.channel.standing()[2].pushed, 0, "{:?}", run.system.events[2]);
-}
-
-struct PublicationDelta {
-    accepted: u64,
-    too_fast: u64,
-    full: u64,
-}
-
-fn delta(before: &hyoshi_zenoh::PublicationCounts, after: &hyoshi_zenoh::PublicationCounts) -> PublicationDelta {
-    PublicationDelta {
-        accepted: after.accepted - before.accepted,
-        too_fast: after.too_fast - before.too_fast,
-        full: after.full - before.full,
-    }
+    // `base` supplies the status, too.
+    assert_eq!(run.channel.standing()[2].pushed, 0);
 }
 
 #[test]
