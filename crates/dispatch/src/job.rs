@@ -142,8 +142,10 @@ pub struct Job {
     pub state: JobState,
     /// It was demoted below the lanes.
     pub demoted: bool,
-    /// It exceeded its worst case and must end.
+    /// It exceeded its worst case or its deadline, and must end.
     pub stopped: bool,
+    /// It was stopped because it exceeded its worst case.
+    pub(crate) overran: bool,
     /// It was cancelled from outside after its start, and must end.
     pub cancelled: bool,
     /// It has had the run token.

@@ -6,14 +6,15 @@ use alloc::{
 };
 
 use hyoshi_model::{
-    Correlation, Deadline, Instant, JobId, OnBusy, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting, Span,
-    System, Trigger,
+    Correlation, Deadline, Instant, JobId, OnBusy, OnMiss, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting,
+    Span, System, Trigger,
     execution_time::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
 use crate::guard::ReleaseGuard;
+use crate::job::Job;
 use crate::join::{CompletionToken, JoinState};
 use crate::tickets::Tickets;
 
@@ -51,6 +52,13 @@ pub(crate) struct OperationState {
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
     pub on_busy: OnBusy,
+    pub on_miss: OnMiss,
+    /// Under [`OnMiss::SkipNext`]: its jobs that have not ended.
+    pub live: Vec<Slot>,
+    /// A job ended late, and no release has been skipped since its deadline.
+    pub owes_skip: bool,
+    /// When it skipped a release last.
+    pub skipped: Option<Instant>,
     pub has_guard: bool,
     pub guard: ReleaseGuard,
     pub intake: Intake,
@@ -165,6 +173,13 @@ impl OperationState {
             queue: operation.queue,
             on_overrun: operation.on_overrun,
             on_busy: operation.on_busy,
+            on_miss: operation.on_miss,
+            live: Vec::with_capacity(match operation.on_miss {
+                OnMiss::SkipNext => operation.queue.most_jobs(),
+                OnMiss::Continue | OnMiss::Stop => 0,
+            }),
+            owes_skip: false,
+            skipped: None,
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
             intake,
@@ -230,6 +245,7 @@ impl OperationState {
     /// Its host was switched off: drops all state of earlier jobs, except the numbers.
     pub fn forget(&mut self, returned: &mut Vec<Ticket>) {
         self.guard = self.guard.fresh();
+        self.owes_skip = false;
         if let Intake::Join(join) = &mut self.intake {
             join.clear(returned);
         }
@@ -273,6 +289,17 @@ impl OperationState {
         let all_critical = (critical || critical_legs >= self.legs) && !self.is_requested();
         let some_critical = critical || critical_legs > 0;
         [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
+    }
+
+    /// True if its started jobs are watched: for their worst case, or for their deadline.
+    pub fn watches(&self) -> bool {
+        self.on_overrun != OnOverrun::Report || self.on_miss == OnMiss::Stop
+    }
+
+    /// When a job that may reach its worst case at `overruns` must be observed.
+    pub fn watched_at(&self, overruns: Instant, job: &Job) -> Instant {
+        let overruns = if self.on_overrun == OnOverrun::Report || job.demoted { Instant::NEVER } else { overruns };
+        if self.on_miss == OnMiss::Stop { overruns.min(job.deadline) } else { overruns }
     }
 
     /// True if it has a new position and no started job.

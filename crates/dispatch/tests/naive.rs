@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hyoshi_model::{Instant, JobId, OperationId, Preemption, Span, System, Trigger};
+use hyoshi_model::{Deadline, Instant, JobId, OnMiss, OperationId, Preemption, Span, System, Trigger};
 use hyoshi_sched::{Discipline, LevelPosition, ProcessorPlan, Strategies, Traits, Urgency};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Slot, TraceEvent};
 
@@ -48,6 +48,10 @@ pub struct Naive {
     asked: BTreeSet<JobId>,
     /// By periodic operation: the number of the next release, and its required time.
     next: BTreeMap<OperationId, (u64, Instant)>,
+    /// Deadlines that jobs missed before they ended, if no release has been skipped from then on.
+    missed: BTreeSet<(OperationId, Instant)>,
+    /// When an operation skipped a release last.
+    skipped: BTreeMap<OperationId, Instant>,
 }
 
 impl Naive {
@@ -65,6 +69,8 @@ impl Naive {
             requests: BTreeMap::new(),
             asked: BTreeSet::new(),
             next: BTreeMap::new(),
+            missed: BTreeSet::new(),
+            skipped: BTreeMap::new(),
         };
         naive.rank();
         naive
@@ -209,6 +215,30 @@ impl Naive {
         self.next.insert(id.operation, (id.number + 1, release + self.periods[&id.operation]));
     }
 
+    /// The first release from a missed deadline on is skipped, and each one while a late job is unfinished. `None`: a
+    /// held job has a deadline that is not known yet.
+    fn skips(&self, id: OperationId, now: Instant) -> Option<bool> {
+        let skips = self.system.operation(id).on_miss == OnMiss::SkipNext;
+        let late = |(_, job): (JobId, Job)| job.at != Where::Held && job.deadline <= now;
+        if skips && (self.missed.iter().any(|(missed, _)| *missed == id) || self.of(id).any(late)) {
+            return Some(true);
+        }
+        let own = matches!(self.system.setting(0, id).deadline, Deadline::Own(_));
+        let unknown = skips && !own && self.of(id).any(|(_, job)| job.at == Where::Held);
+        (!unknown).then_some(false)
+    }
+
+    /// A release is skipped or not.
+    fn release(&mut self, job: JobId, now: Instant, skipped: bool) {
+        if job.leg == 0 && !self.jobs.contains_key(&job) {
+            assert_ne!(self.skips(job.operation, now), Some(!skipped), "{job:?} at {now}");
+        }
+        if skipped {
+            self.missed.retain(|(id, _)| *id != job.operation);
+            self.skipped.insert(job.operation, now);
+        }
+    }
+
     /// Checks a decision of the dispatcher.
     pub fn event(&mut self, now: Instant, event: TraceEvent) {
         match event {
@@ -239,6 +269,7 @@ impl Naive {
                     until > now
                         || self.jobs.iter().any(|(id, other)| id.operation == job.operation && other.at == Where::Held)
                 );
+                self.release(job, now, false);
                 self.arrive(job, now, Instant::NEVER);
                 self.jobs.get_mut(&job).expect("just put there").at = Where::Held;
             }
@@ -246,6 +277,7 @@ impl Naive {
                 let held = self.of(job.operation).filter(|(_, one)| one.at == Where::Held);
                 let first_held = held.min_by_key(|(_, one)| one.arrival).map(|(id, _)| id);
                 assert!(job.leg > 0 || first_held.is_none_or(|first| first == job), "{job:?} before {first_held:?}");
+                self.release(job, now, false);
                 self.released(job, release);
                 self.arrive(job, now, deadline);
                 let setting = self.system.setting(0, job.operation);
@@ -257,7 +289,9 @@ impl Naive {
                 assert_eq!(self.first(lane), Some(job));
                 assert!(!self.is_hopeless(job, now) || resumed, "{job:?} cannot finish in time");
                 assert!(!self.asked.contains(&job), "{job:?} was to be cancelled");
+                let stops = self.system.operation(job.operation).on_miss == OnMiss::Stop;
                 let state = self.jobs.get_mut(&job).expect("it is first");
+                assert!(resumed || !stops || now < state.deadline, "{job:?} starts after its deadline");
                 assert_eq!(state.started, resumed);
                 (state.at, state.started) = (Where::Elsewhere, true);
                 self.of_slot.insert(slot, job);
@@ -266,6 +300,14 @@ impl Naive {
                 self.jobs.get_mut(&job).expect("it was started").at = Where::Elsewhere;
             }
             TraceEvent::Decision(DispatchDecision::End(end)) => {
+                let (id, skips) = (end.job.operation, end.outcome == JobOutcome::Skipped);
+                let on_miss = self.system.operation(id).on_miss;
+                self.release(end.job, now, skips);
+                let started = self.jobs.get(&end.job).is_some_and(|job| job.started);
+                let skipped = self.skipped.get(&id).is_some_and(|at| *at >= end.deadline);
+                if on_miss == OnMiss::SkipNext && started && now > end.deadline && !skipped {
+                    self.missed.insert((id, end.deadline));
+                }
                 match end.outcome {
                     JobOutcome::Cancelled if self.asked.contains(&end.job) => {
                         self.asked.remove(&end.job);
@@ -278,14 +320,18 @@ impl Naive {
                     }
                     _ if self.asked.contains(&end.job) => panic!("{end:?} was to be cancelled"),
                     JobOutcome::Made => assert!(now <= end.deadline),
-                    JobOutcome::Missed => assert!(now > end.deadline),
+                    JobOutcome::Missed => assert!(now > end.deadline && on_miss != OnMiss::Stop, "{end:?}"),
                     JobOutcome::DroppedFull => self.check_dropped(end.job),
                     JobOutcome::DroppedBusy => assert!(self.of(end.job.operation).next().is_some(), "{end:?}"),
                     JobOutcome::Expired => {
                         let lifespan = self.system.operation(end.job.operation).lifespan.expect("only with a lifespan");
                         assert!(end.start == Instant::NEVER && now.since(end.origin) > lifespan, "{end:?}");
                     }
-                    JobOutcome::Stopped => {}
+                    JobOutcome::Stopped => {
+                        let late = now >= end.deadline && on_miss == OnMiss::Stop;
+                        assert!(if started { end.overran || late } else { late }, "{end:?}");
+                    }
+                    JobOutcome::Skipped => {}
                 }
                 if self.jobs.remove(&end.job).is_none() {
                     self.released(end.job, end.release);

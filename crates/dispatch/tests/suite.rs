@@ -71,13 +71,14 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
         one_of(&["queue", "queue", "skip"]),
         one_of(&["drop-newest", "drop-oldest"]),
         1u32..4,
+        one_of(&["continue", "continue", "stop", "skip-next"]),
     );
     let kinds = (any::<bool>(), 0u32..3, 1u16..4, any::<bool>());
     let links = (prop::bool::weighted(0.4), 0..index.max(1), one_of(&["off", "on", "idle"]), one_of(&["all", "any"]));
     let rates = (0u64..20, prop::bool::weighted(0.7), prop::bool::weighted(0.3));
     (times, rules, kinds, links, rates).prop_map(move |(times, rules, kinds, links, (range, has_deadline, correlates))| {
         let (period, wcet, deadline, phase) = times;
-        let (on_overrun, on_busy, when_full, limit) = rules;
+        let (on_overrun, on_busy, when_full, limit, on_miss) = rules;
         let (critical, importance, legs, uses) = kinds;
         let (triggered, from, guard, trigger) = links;
         let triggered = triggered && index > 0;
@@ -108,7 +109,7 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
             text += &format!("timeout = \"{period}ms\"\nlifespan = \"{deadline}ms\"\n");
         }
         text += &format!("critical = {critical}\nimportance = {importance}\non_overrun = \"{on_overrun}\"\n");
-        text += &format!("on_busy = \"{on_busy}\"\nqueue = {{ limit = {limit}, when_full = \"{when_full}\" }}\n");
+        text += &format!("on_busy = \"{on_busy}\"\non_miss = \"{on_miss}\"\nqueue = {{ limit = {limit}, when_full = \"{when_full}\" }}\n");
         if uses {
             text += "uses = { store = \"0.5ms\" }\n";
         }
@@ -393,7 +394,8 @@ fn each_ends_once(events: &[(Instant, TraceEvent)], unfinished: usize) {
                 assert!(live.contains(job), "{at}: {job:?}");
             }
             TraceEvent::Decision(DispatchDecision::End(end)) => {
-                let refused = matches!(end.outcome, JobOutcome::DroppedFull | JobOutcome::DroppedBusy);
+                let refused =
+                    matches!(end.outcome, JobOutcome::DroppedFull | JobOutcome::DroppedBusy | JobOutcome::Skipped);
                 assert!(live.remove(&end.job) || refused, "{at}: {end:?}");
             }
             _ => {}

@@ -366,6 +366,41 @@ fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there(
     drop(drone);
 }
 
+#[cfg(feature = "zenoh")]
+#[test]
+fn two_processes_exchange_completions_over_zenoh_with_certificates() {
+    let _alone = alone();
+    let (place, plant) = (Place::new(), Authority::new("plant"));
+    place.write("uav.toml", uav_over_zenoh("60s").replace("\"tcp/", "\"tls/"));
+    plant.file(place.path());
+    for name in ["drone", "station"] {
+        let named = plant.papers_with(&[name], |params| {
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        });
+        certify(&place, name, &named);
+    }
+    certify(&place, "yard", &plant.papers(&["drone"]));
+    let words = |host: &str, certificate: &str| {
+        let control = place.path().display();
+        format!(
+            "run uav.toml --host {host} --control {control}/{host}.sock --tls-roots authority.pem --no-report \
+             --tls-cert {certificate}.pem"
+        )
+    };
+    let ended = place.hyoshi(&words("drone", "yard")).exits(2);
+    assert!(ended.err.contains("has the common name `yard`, not `drone`"), "{}", ended.err);
+    assert!(ended.err.contains("CN=drone"), "{}", ended.err);
+    let running = ["station", "drone"].map(|host| start(&place, &words(host, host)));
+    for host in ["station", "drone"] {
+        until("completions go both ways", || {
+            let node = show(&place, &format!("{host}.sock"))?;
+            (count(&node["peers"][0], "received") > 5).then_some(())
+        });
+    }
+    drop(running);
+}
+
 /// Kills the drone so many times, while the station goes on.
 fn killed_and_restarted(times: u32, system: &str) {
     let _alone = alone();

@@ -105,7 +105,7 @@ pub struct Host {
     pub name: String,
     /// The endpoints of its node while a system runs in several processes; no endpoint occurs twice in a system.
     pub endpoints: Vec<Endpoint>,
-    /// Where its node receives completions over Zenoh, an [`Endpoint::Tcp`]; `None`: over IIOP, at `endpoints`.
+    /// Where its node receives completions over Zenoh, an [`Endpoint::Tcp`] or [`Endpoint::Tls`]; `None`: over IIOP, at `endpoints`.
     pub zenoh: Option<Endpoint>,
     /// For programs outside the system that read and publish events over Zenoh.
     pub gateway: Option<Gateway>,
@@ -208,6 +208,8 @@ pub struct Operation {
     pub on_overrun: OnOverrun,
     /// The rule for a release while the previous job runs or waits.
     pub on_busy: OnBusy,
+    /// The rule for a job that misses its deadline.
+    pub on_miss: OnMiss,
     /// Release guard of a triggered operation.
     pub guard: Guard,
     /// Of a triggered operation: it is released when no trigger has released it for this long.
@@ -218,6 +220,13 @@ pub struct Operation {
     pub payload: u32,
     /// Copies of its output on other hosts.
     pub replication: Option<Replication>,
+}
+
+impl Operation {
+    /// True if no rule of its own drops, stops or skips its jobs because of their age or lateness.
+    pub fn keeps_late_jobs(&self) -> bool {
+        self.lifespan.is_none() && self.on_miss == OnMiss::Continue
+    }
 }
 
 /// The replicas of an operation's output: other hosts keep a copy, for operations there that read it.
@@ -380,6 +389,18 @@ pub enum OnBusy {
     Queue,
     /// It is dropped ("strict periodic restriction", Zhang et al., RTAS 2005, section 3.4).
     Skip,
+}
+
+/// The rule for a job that misses its deadline (Cervin, IFAC World Congress 2005).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnMiss {
+    /// It continues, and later releases are unaffected.
+    #[default]
+    Continue,
+    /// It is stopped at its deadline, or not started from then on, and triggers nothing.
+    Stop,
+    /// It continues. The next release from its deadline on is dropped, and each one while it is unfinished.
+    SkipNext,
 }
 
 /// The release guard of a triggered operation (Sun and Liu 1996).

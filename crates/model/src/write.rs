@@ -18,8 +18,8 @@ use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ServedObject};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
-    Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnOverrun, Operation, Preemption,
-    Processor, Replication, Setting, Trigger, WhenFull, tightest,
+    Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnMiss, OnOverrun, Operation,
+    Preemption, Processor, Replication, Setting, Trigger, WhenFull, tightest,
 };
 use crate::time::{Instant, Span};
 
@@ -673,6 +673,11 @@ impl Template<'_> {
         }
         if operation.on_busy == OnBusy::Skip {
             line(text, "on_busy", "\"skip\"");
+        }
+        match operation.on_miss {
+            OnMiss::Continue => {}
+            OnMiss::Stop => line(text, "on_miss", "\"stop\""),
+            OnMiss::SkipNext => line(text, "on_miss", "\"skip-next\""),
         }
         if !operation.trigger.predecessors().is_empty() {
             let guard = match operation.guard {

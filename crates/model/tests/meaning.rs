@@ -158,6 +158,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         queue: QueueLimit { limit: 8, when_full: WhenFull::DropNewest },
         on_overrun: OnOverrun::Report,
         on_busy: OnBusy::Queue,
+        on_miss: OnMiss::Continue,
         guard: Guard::Off,
         timeout: None,
         lifespan: None,
@@ -476,6 +477,7 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
         r#"
         [host.a]
         endpoints = ["tls/10.0.0.2:7447", "unix//run/a"]
+        zenoh = "tls/10.0.0.2:7450"
         clock_error = "1ms"
         [host.b]
         insecure = true
@@ -508,7 +510,10 @@ fn a_host_has_endpoints_and_epochs_change_links_and_hosts() {
     let endpoints: Vec<String> = system.hosts[0].endpoints.iter().map(|endpoint| endpoint.to_string()).collect();
     assert_eq!(endpoints, ["tls/10.0.0.2:7447", "unix//run/a"]);
     let zenoh = system.hosts.iter().map(|host| host.zenoh.as_ref().map(|endpoint| endpoint.to_string()));
-    assert_eq!(zenoh.collect::<Vec<_>>(), [None, Some("tcp/[fd00::3]:7450".to_string())]);
+    assert_eq!(
+        zenoh.collect::<Vec<_>>(),
+        ["tls/10.0.0.2:7450", "tcp/[fd00::3]:7450"].map(|text| Some(text.to_string()))
+    );
     assert_eq!((system.hosts[0].clock_error, system.clock_error(b, a)), (Some(ms(1)), ms(1)));
     assert_eq!(system.clock_error(a, a), Span::ZERO);
     let link = |epoch| system.link_setting(epoch, b, a);

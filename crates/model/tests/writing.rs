@@ -149,6 +149,9 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
     if triggered && draw[8].is_multiple_of(3) {
         lines.push(format!("timeout = '{}us'\nlifespan = '{}us'", 1 + draw[9] % 90_000, 1 + draw[8] % 7_000));
     }
+    if !draw[7].is_multiple_of(3) {
+        lines.push(format!("on_miss = '{}'", ["continue", "stop", "skip-next"][draw[7] as usize % 3]));
+    }
     if many && !burst {
         lines.push(format!("count = {}", 1 + draw[3] % 4));
         if !triggered {

@@ -11,13 +11,14 @@
 //!
 //! *Hop*: the CPU time of the second process for each job of the middle of a chain that returns to the first one:
 //! receive, release guard, lane, send. It includes the rest of the node: clocks, its control, reading of its events. The
-//! goal: at most 60 us (DT/EC, section 4: 544 us).
+//! goal: at most 60 us (DT/EC, section 4: 544 us). *Relay*: the same of a single thread that reads messages of the same
+//! size from one TCP connection and writes them to another: what the kernel needs.
 //!
 //! Both processes are on one machine, so CLOCK_MONOTONIC is common to them.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -71,8 +72,13 @@ fn main() {
     }
     print("chain beside four spinners", &loaded);
     print("bare oneway of ordinary threads beside them", &plain);
-    let hops: Vec<u64> = (0..rounds).flat_map(|_| measure_hop(4 * samples)).collect();
+    let (mut hops, mut relays) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        hops.extend(measure_hop(4 * samples));
+        relays.extend(measure_relay(4 * samples));
+    }
     print("hop: CPU time of the middle node for each job", &hops);
+    print("relay: CPU time of a bare thread for each message", &relays);
     let at = |part| percentile(&ratios, part) / 100.0;
     println!(
         "chain / (oneway + idle lane), p50 of each round: median {:.2}, from {:.2} to {:.2} (goal: at most 1.2)",
@@ -111,12 +117,10 @@ impl Drop for Spinners {
     }
 }
 
-/// The CPU time of this process: fields 14 and 15 of proc_pid_stat(5), in ticks of 10 ms.
+/// The CPU time of this process.
 fn process_cpu() -> Span {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
-    let fields = stat.rsplit_once(") ").expect("a name in parentheses").1.split(' ').skip(11).take(2);
-    let ticks: u64 = fields.map(|field| field.parse::<u64>().expect("a number")).sum();
-    Span::from_millis(10) * ticks
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Span::from_secs(time.tv_sec as u64) + Span::from_nanos(time.tv_nsec as u64)
 }
 
 /// The CPU time of the middle node for each job.
@@ -125,6 +129,49 @@ fn measure_hop(samples: u64) -> Vec<u64> {
     let second = Second::start("hop", ports, samples);
     run_host(&hop_system(ports, samples), 0, |_| None);
     second.end().into_iter().map(|(jobs, nanos)| nanos / jobs.max(1)).collect()
+}
+
+/// The octets of a completion without payload, as GIOP.
+const COMPLETION: usize = 124;
+
+/// The CPU time of a bare relay for each message. The first process sends and receives on the CPU of its host.
+fn measure_relay(samples: u64) -> Vec<u64> {
+    let ports = ports();
+    let back = TcpListener::bind(("127.0.0.1", ports[0])).expect("a free port");
+    let mut second = Second::start("relay", ports, samples);
+    second.wait_until_ready();
+    let mut there = TcpStream::connect(("127.0.0.1", ports[1])).expect("the relay listens");
+    there.set_nodelay(true).expect("an option of TCP");
+    let (mut back, _) = back.accept().expect("the relay connects");
+    let receiver = Spawn::new("receiver").cpu(cpus()[0]).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {
+        let mut message = [0; COMPLETION];
+        while back.read_exact(&mut message).is_ok() {}
+    });
+    let sender = Spawn::new("caller").cpu(cpus()[0]).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {
+        at_times(samples, |_| there.write_all(&[0; COMPLETION]).expect("the relay reads"));
+    });
+    sender.expect("a thread").join().expect("no panic");
+    receiver.expect("a thread").join().expect("no panic");
+    second.end().into_iter().map(|(messages, nanos)| nanos / messages.max(1)).collect()
+}
+
+/// Reads messages and sends them on, until the first process closes its connection.
+fn relay([there, here]: [u16; 2]) {
+    let listener = TcpListener::bind(("127.0.0.1", here)).expect("a free port");
+    println!("ready");
+    let (mut from, _) = listener.accept().expect("the first process connects");
+    let mut to = TcpStream::connect(("127.0.0.1", there)).expect("the first process listens");
+    to.set_nodelay(true).expect("an option of TCP");
+    let thread = Spawn::new("relay").cpu(cpus()[1]).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {
+        let (mut message, mut messages, before) = ([0; COMPLETION], 0, process_cpu());
+        while from.read_exact(&mut message).is_ok() {
+            to.write_all(&message).expect("the first process reads");
+            messages += 1;
+        }
+        (messages, process_cpu().saturating_sub(before))
+    });
+    let (messages, cpu) = thread.expect("a thread").join().expect("no panic");
+    Times { at: vec![(messages, cpu.as_nanos())], cpu }.print();
 }
 
 /// The chain with a third operation, on the first host, and with a guard on the second.
@@ -249,6 +296,7 @@ fn second(role: &str) {
     match words[0] {
         "oneway" => serve_oneways(ports[1], ThreadPolicy::Fifo(RELEASE)),
         "ordinary" => serve_oneways(ports[1], ThreadPolicy::Other),
+        "relay" => relay(ports),
         "wake" => wake_lane(&system(ports, samples), samples),
         "hop" => {
             let jobs = run_host(&hop_system(ports, samples), 1, |event| match event {

@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn gaps_between_sequence_numbers_are_counted_over_all_sessions() {
         let mut inbox = Inbox::default();
-        let mut arrive = |inbox: &mut Inbox, sequence: u64| {
+        let arrive = |inbox: &mut Inbox, sequence: u64| {
             (inbox.carried, inbox.sequence) = (inbox.carried + 1, inbox.sequence.max(sequence));
         };
         [1, 2, 5, 4].into_iter().for_each(|sequence| arrive(&mut inbox, sequence));

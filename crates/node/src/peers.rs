@@ -237,6 +237,10 @@ impl NodePeers {
         if let Some(host) = hosts.find(|host| host.zenoh.is_some() && carrier.is_none()) {
             return Err(NodeError::NoCarrier { host: host.name.clone() });
         }
+        let mut over_zenoh = taking_part(&system).filter_map(|id| system.hosts[id.index()].zenoh.as_ref());
+        if let Some(endpoint) = over_zenoh.find(|one| matches!(one, Endpoint::Tls(_)) && tls.is_none()) {
+            return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
+        }
         let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some(), events.clone()));
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {

@@ -254,7 +254,7 @@ impl<'a, W: Write> Export<'a, W> {
             JobOutcome::Missed => Some(2),
             JobOutcome::Cancelled => Some(3),
             JobOutcome::Stopped => Some(4),
-            JobOutcome::DroppedBusy | JobOutcome::DroppedFull | JobOutcome::Expired => Some(5),
+            JobOutcome::DroppedBusy | JobOutcome::DroppedFull | JobOutcome::Expired | JobOutcome::Skipped => Some(5),
         };
         if let Some(name) = name {
             self.instant(now, on, name, |event| {

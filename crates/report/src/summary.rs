@@ -241,7 +241,7 @@ pub struct CountsSummary {
     pub missed: u64,
     /// Cancelled at the first dispatch.
     pub cancelled: u64,
-    /// Stopped beyond the declared worst case.
+    /// Stopped beyond the declared worst case, or at the deadline.
     pub stopped: u64,
     /// Not admitted: the last job was unfinished.
     pub dropped_busy: u64,
@@ -249,6 +249,8 @@ pub struct CountsSummary {
     pub dropped_full: u64,
     /// Dropped at the first dispatch: the origin was older than the lifespan.
     pub expired: u64,
+    /// Not admitted: an earlier job had missed its deadline.
+    pub skipped: u64,
     /// Of those, used more CPU time than declared.
     pub overran: u64,
     /// Of those, moved below the lanes.
@@ -262,9 +264,9 @@ pub struct CountsSummary {
 }
 
 impl CountsSummary {
-    /// Not admitted, pushed out, or expired.
+    /// Not admitted, pushed out, expired, or skipped.
     pub fn dropped(&self) -> u64 {
-        self.dropped_busy + self.dropped_full + self.expired
+        self.dropped_busy + self.dropped_full + self.expired + self.skipped
     }
 }
 
@@ -279,6 +281,7 @@ impl From<&Counts> for CountsSummary {
             dropped_busy: counts.of(JobOutcome::DroppedBusy),
             dropped_full: counts.of(JobOutcome::DroppedFull),
             expired: counts.of(JobOutcome::Expired),
+            skipped: counts.of(JobOutcome::Skipped),
             overran: counts.overran,
             demoted: counts.demoted,
             unfinished: counts.unfinished,

@@ -277,8 +277,8 @@ impl<'a> JobContext<'a> {
         end.since(self.now())
     }
 
-    /// True if the body should return: the job exceeded its worst case and the file has `on_overrun = "stop"`, or the
-    /// run ends. It is not enforced: a body that never returns is abandoned at the end of the run.
+    /// True if the body should return: the job exceeded its worst case and the file has `on_overrun = "stop"`, it
+    /// exceeded its deadline and the file has `on_miss = "stop"`, or the run ends. It is not enforced: a body that never returns is abandoned at the end of the run.
     pub fn stop_asked(&self) -> bool {
         self.processor.must_end(self.me)
     }

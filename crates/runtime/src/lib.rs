@@ -82,6 +82,7 @@
 //! | a job while an earlier job still runs the same body | waits without a thread until that job ends |
 //! | `on_overrun = "demote"` | built-in work continues below the lanes; a body keeps its thread; its lane has a spare |
 //! | `on_overrun = "stop"` | built-in work ends; a body is demoted and asked to return, and its lane continues |
+//! | `on_miss = "stop"` | the same at the deadline; a job that has not started by then does not start |
 //! | the cap | gated lanes run at normal priority until the next window |
 //! | a body that never returns | the watchdog ends the run with the operation's name and abandons the thread |
 //! | no privileges | all threads at normal priority, with a note; with [`Node::strict`] an error |

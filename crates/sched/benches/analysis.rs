@@ -51,6 +51,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         queue: QueueLimit { limit: 4, when_full: WhenFull::DropNewest },
         on_overrun: OnOverrun::Report,
         on_busy: OnBusy::Queue,
+        on_miss: OnMiss::Continue,
         guard: Guard::Off,
         timeout: None,
         lifespan: None,

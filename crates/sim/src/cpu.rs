@@ -40,7 +40,7 @@ pub(crate) struct SimulatedCpu<'a, P> {
     accounted: Instant,
     timer: Instant,
     any_resources: bool,
-    any_overrun_rule: bool,
+    any_watched: bool,
     preemptive: bool,
     /// An event happened here at the present instant.
     pub due: bool,
@@ -99,7 +99,10 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             begins,
             requests,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
-            any_overrun_rule: operations().any(|operation| operation.on_overrun != hyoshi_model::OnOverrun::Report),
+            any_watched: operations().any(|operation| {
+                operation.on_overrun != hyoshi_model::OnOverrun::Report
+                    || operation.on_miss == hyoshi_model::OnMiss::Stop
+            }),
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
             dispatcher,
             effects,
@@ -157,7 +160,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
                 self.continue_job(now, slot, locks);
             }
         }
-        if self.any_overrun_rule {
+        if self.any_watched {
             self.observe_overdue(now, locks);
         }
     }
@@ -173,13 +176,18 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         }
         // Jobs that were cancelled after their start end at once.
         while let Some(slot) = self.effects.cancelled.pop() {
-            if std::mem::take(&mut self.execution[slot.0 as usize].blocked) {
-                locks.forget(self.dispatcher.processor(), slot);
-                // It holds nothing.
-                self.execution[slot.0 as usize].begun = false;
-            }
-            self.complete(now, slot, locks);
+            self.end_early(now, slot, locks);
         }
+    }
+
+    /// A started job ends before its body does.
+    fn end_early(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+        if std::mem::take(&mut self.execution[slot.0 as usize].blocked) {
+            locks.forget(self.dispatcher.processor(), slot);
+            // It holds nothing.
+            self.execution[slot.0 as usize].begun = false;
+        }
+        self.complete(now, slot, locks);
     }
 
     /// When the release thread is due next.
@@ -471,7 +479,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             match self.effects.overrun {
                 OverrunAction::Within => {}
                 OverrunAction::Demote => self.kernel.demoted.push_back(slot),
-                OverrunAction::Stop => self.complete(now, slot, locks),
+                OverrunAction::Stop => self.end_early(now, slot, locks),
             }
         }
     }

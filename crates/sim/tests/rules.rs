@@ -131,6 +131,67 @@ fn a_job_beyond_its_worst_case_is_stopped_or_demoted_by_on_overrun() {
 }
 
 #[test]
+fn on_miss_stops_a_late_job_or_skips_the_next_release() {
+    let build = |on_miss, deadline: f64, takes: f64| {
+        Build::new("RMS", 1)
+            .periodic("late", 0, 10.0, 4.0)
+            .set(|setting| {
+                (setting.execution_time, setting.deadline) =
+                    (ExecutionTime::Fixed(ms(takes)), Deadline::Own(ms(deadline)));
+            })
+            .with(|operation| operation.on_miss = on_miss)
+            .after("next", 0, &[0], 0.5)
+    };
+    let schedule = |on_miss, deadline, takes| build(on_miss, deadline, takes).schedule("late", 60.0);
+    assert_eq!(schedule(OnMiss::Continue, 10.0, 13.0)[..2], [(0., 13.), (13.5, 26.5)]);
+    assert_eq!(schedule(OnMiss::Stop, 10.0, 13.0)[..3], [(0., 10.), (10., 20.), (20., 30.)]);
+    // The release at the missed deadline is skipped, and no other for the same job.
+    assert_eq!(schedule(OnMiss::SkipNext, 10.0, 13.0), [(0., 13.), (20., 33.), (40., 53.)]);
+    // It ends late, but before the next release.
+    assert_eq!(schedule(OnMiss::SkipNext, 5.0, 7.0), [(0., 7.), (20., 27.), (40., 47.)]);
+    // The release at 10 ms is before the missed deadline; those at 20 ms, 30 ms and 40 ms find a late job.
+    assert_eq!(schedule(OnMiss::SkipNext, 15.0, 23.0)[..3], [(0., 23.), (23.5, 46.5), (50., 60.)]);
+    // Without a miss all rules are equal.
+    for on_miss in [OnMiss::Stop, OnMiss::SkipNext] {
+        assert_eq!(schedule(on_miss, 4.0, 4.0), schedule(OnMiss::Continue, 4.0, 4.0));
+    }
+    let stop = build(OnMiss::Stop, 10.0, 13.0);
+    assert_eq!((stop.count("late", 65.0, JobOutcome::Stopped), stop.schedule("next", 65.0)), (6, vec![]));
+    let skip = build(OnMiss::SkipNext, 10.0, 13.0);
+    assert_eq!((skip.count("late", 65.0, JobOutcome::Missed), skip.count("late", 65.0, JobOutcome::Skipped)), (3, 3));
+    assert_eq!(skip.schedule("next", 65.0).len(), 3);
+}
+
+#[test]
+fn on_miss_stop_starts_no_job_after_its_deadline() {
+    let build = Build::new("RMS", 1)
+        .periodic("long", 0, 10.0, 6.0)
+        .periodic("late", 0, 20.0, 1.0)
+        .set(|setting| setting.deadline = Deadline::Own(ms(5.0)))
+        .with(|operation| operation.on_miss = OnMiss::Stop);
+    assert_eq!(build.schedule("late", 40.0), []);
+    assert_eq!(build.count("late", 40.0, JobOutcome::Stopped), 2);
+    // One that is preempted, or waits for a resource on another processor, is stopped, too.
+    let mut build = Build::new("RMS", 2)
+        .periodic("short", 0, 10.0, 6.0)
+        .set(|setting| setting.phase = ms(1.0))
+        .periodic("late", 0, 20.0, 4.0)
+        .set(|setting| setting.deadline = Deadline::Own(ms(5.0)))
+        .with(|operation| operation.on_miss = OnMiss::Stop)
+        .periodic("waits", 1, 20.0, 4.0)
+        .set(|setting| setting.deadline = Deadline::Own(ms(3.0)))
+        .with(|operation| (operation.on_miss, operation.uses) = (OnMiss::Stop, vec![(ResourceId(0), ms(1.0))]))
+        .periodic("holds", 1, 20.0, 8.0)
+        .with(|operation| operation.uses = vec![(ResourceId(0), ms(8.0))]);
+    build.0.resources.push(Resource { name: "map".into() });
+    assert_eq!(build.schedule("late", 20.0), [(0., 5.)]);
+    assert_eq!(
+        (build.count("late", 20.0, JobOutcome::Stopped), build.count("waits", 20.0, JobOutcome::Stopped)),
+        (1, 0)
+    );
+}
+
+#[test]
 fn a_holder_of_a_resource_runs_at_its_ceiling() {
     // `low` holds the map that `high` uses for 3 ms; `middle` must wait, as `high` must.
     let build = |uses: bool| {

@@ -53,7 +53,7 @@ pub enum Input {
         #[serde(skip)]
         ticket: Option<Ticket>,
     },
-    /// Reports the CPU time of a monitored job.
+    /// Reports the CPU time of a monitored job, for the rules `on_overrun` and `on_miss`.
     Observe {
         /// The job.
         slot: Slot,
@@ -376,7 +376,8 @@ pub enum JobOutcome {
     Missed,
     /// Cancelled: at its first dispatch, because it could not finish in time, or by an external request.
     Cancelled,
-    /// Stopped because it exceeded its declared worst case.
+    /// Stopped because it exceeded its declared worst case (`on_overrun = "stop"`), or stopped or not started because
+    /// its deadline was over (`on_miss = "stop"`).
     Stopped,
     /// Rejected: the operation's previous job was unfinished (`on_busy = "skip"`).
     DroppedBusy,
@@ -384,11 +385,13 @@ pub enum JobOutcome {
     DroppedFull,
     /// Dropped at its first dispatch, because its origin was older than the operation's lifespan.
     Expired,
+    /// Rejected: an earlier job of the operation missed its deadline (`on_miss = "skip-next"`).
+    Skipped,
 }
 
 impl JobOutcome {
     /// All outcomes, in the order of reports.
-    pub const ALL: [JobOutcome; 7] = [
+    pub const ALL: [JobOutcome; 8] = [
         JobOutcome::Made,
         JobOutcome::Missed,
         JobOutcome::Cancelled,
@@ -396,6 +399,7 @@ impl JobOutcome {
         JobOutcome::DroppedBusy,
         JobOutcome::DroppedFull,
         JobOutcome::Expired,
+        JobOutcome::Skipped,
     ];
 
     /// True if the body ran to its end.

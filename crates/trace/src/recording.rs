@@ -31,7 +31,7 @@ pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 pub const VERSION: u16 = 8;
 
 /// The oldest version that this code reads. Before version 7 a request had no time of its sending; before version 8 no
-/// completion was discarded, no job expired, and there were no timeouts.
+/// completion was discarded, no job expired or was skipped, and there were no timeouts.
 pub const OLDEST: u16 = 7;
 
 /// The longest header: more than the largest system file.

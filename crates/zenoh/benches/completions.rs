@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use hyoshi_model::{Endpoint, HostId, Instant, Span, System, read, write};
+use hyoshi_model::{HostId, Instant, Span, System, read, write};
 use hyoshi_node::idl::hyoshi_node::Completion;
 use hyoshi_node::{Agreed, CompletionCarrier, NodePeers, NodeSettings};
 use hyoshi_os::idle::AwakeCpus;
@@ -216,7 +216,7 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Optio
     let node = Node::for_host(system.clone(), plan, HostId(host));
     let node = node.body("first", |job| job.emit(&[7; PAYLOAD]).expect("a buffer")).body("next", |_| ());
     let mut node = node.prepare().expect("a node");
-    let carrier = ZenohCarrier::new(system, HostId(host));
+    let carrier = ZenohCarrier::new(system, HostId(host), None);
     let settings = NodeSettings {
         system: system.clone(),
         text: write(system),
@@ -238,10 +238,6 @@ fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Optio
     times
 }
 
-fn endpoint(system: &System) -> &Endpoint {
-    system.hosts[1].zenoh.as_ref().expect("it is in the file")
-}
-
 fn now() -> u64 {
     MonotonicClock::from_origin(0).now().as_nanos()
 }
@@ -252,7 +248,8 @@ fn subscribe(system: &System) -> Vec<(u64, u64)> {
     let times = Arc::new(Mutex::new(Vec::with_capacity(1 << 16)));
     let arrived = times.clone();
     let threads = ZenohThreads::new(Some(cpus()[1]));
-    let session = zenoh::open(listening(endpoint(system), std::slice::from_ref(&key))).wait().expect("a free port");
+    let settings = listening(system, HostId(1), None).expect("it receives over Zenoh");
+    let session = zenoh::open(settings).wait().expect("a free port");
     let receive = move |sample: zenoh::sample::Sample| {
         let at = now();
         threads.raise_once();
@@ -274,7 +271,8 @@ fn measure_bare(samples: u64) -> Vec<u64> {
     let mut second = Second::start("bare", ports, samples);
     second.wait_until_ready();
     let threads = ZenohThreads::new(Some(cpus()[0]));
-    let session = zenoh::open(dialling(&[endpoint(&system)], ZenohLink::Critical)).wait().expect("a session");
+    let settings = dialling(&system, HostId(0), &[HostId(1)], ZenohLink::Critical, None);
+    let session = zenoh::open(settings).wait().expect("a session");
     let publisher = session.declare_publisher(key_expression(&system, HostId(0), HostId(1)));
     let publisher = publisher.priority(Priority::RealTime).congestion_control(CongestionControl::Drop);
     let publisher = publisher.wait().expect("a publisher");

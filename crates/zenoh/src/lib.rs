@@ -11,6 +11,8 @@
 //!   In one session with several links, Zenoh 1.10 does not dial a failed link again if its endpoint has a DSCP.
 //! - Scouting, gossip and the admin space are off. The listening session accepts only completions for its host, and
 //!   declares only its own subscriptions.
+//! - Over TLS, both sides show certificates. Access rules permit completions from or to a host only with a certificate
+//!   that has the host's name as common name.
 //! - Each pair of hosts has a [key expression](key_expression) for each direction. A completion's payload is the
 //!   sample's, its [`CompletionHeader`] is the attachment.
 //! - A sender never waits: if Zenoh's queue is full, Zenoh drops the completion. The receiver counts it by its sequence
@@ -26,13 +28,14 @@ mod gateway;
 mod header;
 mod links;
 mod threads;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyoshi_model::{HostId, System};
+use hyoshi_model::{Endpoint, HostId, System};
 use hyoshi_node::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender, completion};
 use hyoshi_trace::Signal;
 use zenoh::matching::{MatchingListener, MatchingStatus};
@@ -44,13 +47,16 @@ use zenoh::{Session, Wait};
 pub use config::{dialling, key_expression, listening};
 pub use gateway::{EVENT_HEADER, EventHeader, GatewayKeys, GatewayStanding, PublicationCounts, ZenohGateway};
 pub use header::{CompletionHeader, HEADER, HeaderError};
+use links::senders;
 pub use links::{RemoteTarget, ZenohLink, remote_targets};
 pub use threads::ZenohThreads;
+pub use tls::ZenohTls;
 
 /// Carries the completions of one host's node. See the crate.
 pub struct ZenohCarrier {
     system: Arc<System>,
     host: HostId,
+    tls: Option<ZenohTls>,
     targets: Vec<RemoteTarget>,
     subscribers: Vec<Subscriber<()>>,
     senders: BTreeMap<HostId, ZenohSender>,
@@ -65,17 +71,29 @@ impl fmt::Debug for ZenohCarrier {
 }
 
 impl ZenohCarrier {
-    /// For the node of a host; `None` if no host of the file uses Zenoh.
-    pub fn new(system: &Arc<System>, host: HostId) -> Option<ZenohCarrier> {
+    /// For the node of a host, with its certificate if endpoints use TLS; `None` if no host of the file uses Zenoh.
+    pub fn new(system: &Arc<System>, host: HostId, tls: Option<ZenohTls>) -> Option<ZenohCarrier> {
         let uses_zenoh = system.hosts.iter().any(|host| host.zenoh.is_some());
         uses_zenoh.then(|| ZenohCarrier {
             system: system.clone(),
             host,
+            tls,
             targets: remote_targets(system, host),
             subscribers: Vec::new(),
             senders: BTreeMap::new(),
             sessions: Vec::new(),
         })
+    }
+
+    /// Peers over TLS must accept the certificate as this host's.
+    fn check_certificate(&self) -> Result<(), CarrierError> {
+        let hosts = self.targets.iter().map(|target| target.host).chain([self.host]);
+        let mut endpoints = hosts.map(|host| &self.system.hosts[host.index()].zenoh);
+        let uses_tls = endpoints.any(|endpoint| matches!(endpoint, Some(Endpoint::Tls(_))));
+        match &self.tls {
+            Some(tls) if uses_tls => tls.is_for(&self.system.hosts[self.host.index()].name),
+            _ => Ok(()),
+        }
     }
 
     fn listen(&mut self, arriving: &ArrivingCompletions, threads: &Arc<ZenohThreads>) -> Result<(), CarrierError> {
@@ -87,12 +105,10 @@ impl ZenohCarrier {
                 self.system.hosts[self.host.index()].name
             ),
         };
-        let senders = |from: HostId| remote_targets(&self.system, from).iter().any(|target| target.host == self.host);
-        let others = (0..self.system.hosts.len() as u32).map(HostId).filter(|from| *from != self.host);
-        let from: Vec<HostId> = others.filter(|from| senders(*from)).collect();
-        let keys: Vec<String> = from.iter().map(|from| key_expression(&self.system, *from, self.host)).collect();
-        let session = zenoh::open(listening(endpoint, &keys)).wait().map_err(failed)?;
-        for (from, key) in from.into_iter().zip(keys) {
+        let Some(settings) = listening(&self.system, self.host, self.tls.as_ref()) else { return Ok(()) };
+        let session = zenoh::open(settings).wait().map_err(failed)?;
+        for from in senders(&self.system, self.host) {
+            let key = key_expression(&self.system, from, self.host);
             let (arriving, threads) = (arriving.clone(), threads.clone());
             let receive = move |sample: Sample| {
                 threads.raise_once();
@@ -117,11 +133,11 @@ impl ZenohCarrier {
             let targets: Vec<&RemoteTarget> = self.targets.iter().filter(uses_it).collect();
             let mut hosts: Vec<HostId> = targets.iter().map(|target| target.host).collect();
             hosts.dedup();
-            let endpoints: Vec<_> = hosts.iter().filter_map(|host| endpoint(*host)).collect();
-            if endpoints.is_empty() {
+            if hosts.is_empty() {
                 continue;
             }
-            let session = zenoh::open(dialling(&endpoints, link)).wait().map_err(failed)?;
+            let settings = dialling(&self.system, self.host, &hosts, link, self.tls.as_ref());
+            let session = zenoh::open(settings).wait().map_err(failed)?;
             for target in targets {
                 let key = key_expression(&self.system, self.host, target.host);
                 let sender = self.senders.entry(target.host).or_default();
@@ -135,6 +151,7 @@ impl ZenohCarrier {
 
 impl CompletionCarrier for ZenohCarrier {
     fn open(&mut self, arriving: ArrivingCompletions, cpu: Option<u32>) -> Result<(), CarrierError> {
+        self.check_certificate()?;
         let threads = Arc::new(ZenohThreads::new(cpu));
         self.listen(&arriving, &threads)?;
         self.dial(&threads)?;

@@ -47,6 +47,12 @@ pub struct RemoteTarget {
     pub priority: Priority,
 }
 
+/// The hosts that send completions to this one.
+pub(crate) fn senders(system: &System, to: HostId) -> Vec<HostId> {
+    let others = (0..system.hosts.len() as u32).map(HostId).filter(|from| *from != to);
+    others.filter(|from| remote_targets(system, *from).iter().any(|target| target.host == to)).collect()
+}
+
 /// The operations of other hosts that operations of `from` trigger, ordered by host. Critical targets have the two
 /// highest priorities, others the next four; within each group, the more important the target, the higher its
 /// priority.

@@ -16,19 +16,17 @@ use crate::{over_zenoh, start};
 
 /// A session that dials the station as the drone's node does.
 fn dial(station: &Host) -> Session {
-    let endpoint = station.system.hosts[1].zenoh.as_ref().unwrap();
-    zenoh::open(dialling(&[endpoint], ZenohLink::Critical)).wait().unwrap()
+    zenoh::open(dialling(&station.system, DRONE, &[STATION], ZenohLink::Critical, None)).wait().unwrap()
 }
 
-fn connected(session: &Session, key: String) -> Publisher<'static> {
+pub fn connected(session: &Session, key: String) -> Publisher<'static> {
     let publisher = session.declare_publisher(key).wait().unwrap();
     until("the station is found", || publisher.matching_status().wait().unwrap().matching());
     publisher
 }
 
 /// The drone introduces itself over IIOP.
-fn introduce(station: &Host) -> u64 {
-    let orb = Orb::client().unwrap();
+pub fn introduce(station: &Host, orb: &Orb) -> u64 {
     let at = corbaloc(&station.system.hosts[1].endpoints[0], "hyoshi-peer");
     let stub = orb.resolve_unchecked::<dyn Peer>(&at).unwrap();
     let introduction = wire::Introduction {
@@ -42,7 +40,7 @@ fn introduce(station: &Host) -> u64 {
     stub.introduce(&introduction).unwrap().session
 }
 
-fn put(publisher: &Publisher<'_>, payload: &[u8], attachment: &[u8]) {
+pub fn put(publisher: &Publisher<'_>, payload: &[u8], attachment: &[u8]) {
     publisher.put(payload).attachment(attachment).wait().unwrap();
 }
 
@@ -90,7 +88,8 @@ fn wrong_completions_of_a_peer_are_rejected_and_gaps_are_counted() {
     until("it runs", || agreed.clock.origin() as u64 + 5_000_000 < now());
     let session = dial(&station);
     let publisher = connected(&session, key_expression(&station.system, DRONE, STATION));
-    let number = introduce(&station);
+    let orb = Orb::client().unwrap();
+    let number = introduce(&station, &orb);
     let completion = |number: u64| {
         let origin = now() - agreed.clock.origin() as u64;
         Completion { source: 0, target: 1, position: 0, number, origin, period: 10_000_000, sent: origin }
@@ -117,7 +116,7 @@ fn wrong_completions_of_a_peer_are_rejected_and_gaps_are_counted() {
     send(11, completion(1), &1u64.to_ne_bytes());
     until("a gap is counted", || counts() == (2, 7, 2));
     // The count remains in the next session.
-    let again = introduce(&station);
+    let again = introduce(&station, &orb);
     assert_ne!(again, number);
     assert_eq!(counts(), (2, 7, 2));
     send(12, completion(2), &[]);
@@ -150,7 +149,7 @@ fn a_subscriber_that_is_no_peer_receives_nothing() {
 }
 
 /// CLOCK_MONOTONIC in ns.
-fn now() -> u64 {
+pub fn now() -> u64 {
     use hyoshi_os::{Clock, MonotonicClock};
     MonotonicClock::from_origin(0).now().as_nanos()
 }

@@ -1,5 +1,7 @@
 //! Nodes of two hosts over Zenoh in one process, and programs that are not their peers.
 
+#[path = "../../orb/tests/common/authority.rs"]
+mod authority;
 #[allow(dead_code, reason = "the tests of nodes use the rest")]
 #[path = "../../node/tests/common/mod.rs"]
 mod common;
@@ -9,10 +11,11 @@ mod links;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
 mod strangers;
+mod tls;
 
 use hyoshi_model::{HostId, Span};
-use hyoshi_node::{CompletionCarrier, NodeError, NodeSettings};
-use hyoshi_zenoh::ZenohCarrier;
+use hyoshi_node::{CompletionCarrier, NodeError, NodeSettings, Tls};
+use hyoshi_zenoh::{ZenohCarrier, ZenohTls};
 
 use common::{Host, text, unused_address};
 
@@ -28,9 +31,18 @@ fn over_zenoh(duration: &str) -> String {
 }
 
 fn start(text: &str, host: HostId, wait: Span) -> Result<Host, NodeError> {
+    start_with(text, host, wait, (None, None))
+}
+
+fn start_with(
+    text: &str,
+    host: HostId,
+    wait: Span,
+    (tls, of_zenoh): (Option<Tls>, Option<ZenohTls>),
+) -> Result<Host, NodeError> {
     Host::with(text, host, |settings| {
-        let carrier = ZenohCarrier::new(&settings.system, host);
+        let carrier = ZenohCarrier::new(&settings.system, host, of_zenoh);
         let carrier = carrier.map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>);
-        NodeSettings { wait, carrier, ..settings }
+        NodeSettings { wait, carrier, tls, ..settings }
     })
 }

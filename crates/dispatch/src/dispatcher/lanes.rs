@@ -1,6 +1,6 @@
 //! Lanes' queues and tokens, and the end of jobs.
 
-use hyoshi_model::{Instant, OnOverrun, ResourceId, Span};
+use hyoshi_model::{Instant, OnMiss, ResourceId, Span};
 use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, Probe, Signal, Slot, Ticket};
 
 use super::Dispatcher;
@@ -148,7 +148,12 @@ impl<P: Probe> Dispatcher<P> {
         operation.waiting -= u32::from(!job.started && matches!(job.state, JobState::Held | JobState::Ready));
         self.released -= u32::from(job.state != JobState::Held && !job.aside);
         let moves = operation.can_move();
-        if operation.on_overrun != OnOverrun::Report && job.started {
+        if operation.on_miss == OnMiss::SkipNext {
+            operation.live.retain(|live| *live != slot);
+            let paid = operation.skipped.is_some_and(|at| at >= job.deadline);
+            operation.owes_skip |= transition == Transition::Complete && now > job.deadline && !paid;
+        }
+        if operation.watches() && job.started {
             self.watches.retain(|(_, watched)| *watched != slot);
             self.watch_next = self.watches.iter().map(|(due, _)| *due).min().unwrap_or(Instant::NEVER);
         }
@@ -237,7 +242,7 @@ fn job_end(now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) -> JobE
         outcome,
         critical: job.critical,
         // A stopped job would have.
-        overran: consumed > job.wcet || job.stopped,
+        overran: consumed > job.wcet || job.overran,
         demoted: job.demoted,
         epoch: job.epoch,
         origin: job.origin,

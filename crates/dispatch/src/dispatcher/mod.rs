@@ -16,7 +16,7 @@ mod switching;
 use alloc::{vec, vec::Vec};
 
 use hyoshi_model::{
-    Deadline, Instant, JobId, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
+    Deadline, Instant, JobId, OnMiss, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
 };
 use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
@@ -401,12 +401,17 @@ impl<P: Probe> Dispatcher<P> {
                     self.end(now, slot, (Transition::Drop, JobOutcome::Expired), Span::ZERO, effects);
                     continue;
                 }
+                if operation.on_miss == OnMiss::Stop && now >= job.deadline {
+                    self.end(now, slot, (Transition::Drop, JobOutcome::Stopped), Span::ZERO, effects);
+                    continue;
+                }
                 job.start = now;
                 let operation = &mut self.operations[job.local as usize];
                 operation.waiting -= 1;
-                if operation.on_overrun != OnOverrun::Report {
-                    self.watches.push((now + job.wcet, slot));
-                    self.watch_next = self.watch_next.min(now + job.wcet);
+                if operation.watches() {
+                    let due = operation.watched_at(now + job.wcet, job);
+                    self.watches.push((due, slot));
+                    self.watch_next = self.watch_next.min(due);
                 }
             }
             job.make(Transition::Start);
@@ -438,10 +443,10 @@ impl<P: Probe> Dispatcher<P> {
         self.leave_queue(slot);
         self.release_token(slot, effects);
         let job = *self.jobs.get(slot);
-        let ends_early = job.stopped || job.cancelled;
+        let ends_early = self.ends_early(now, slot);
         let outcome = match job.cancelled {
             true => JobOutcome::Cancelled,
-            false if job.stopped => JobOutcome::Stopped,
+            false if ends_early => JobOutcome::Stopped,
             false if now <= job.deadline => JobOutcome::Made,
             false => JobOutcome::Missed,
         };
@@ -460,8 +465,16 @@ impl<P: Probe> Dispatcher<P> {
         self.account(now, effects);
     }
 
-    /// A job to observe: its operation has a rule for overruns, and it may have reached its worst case by `now`. Call
-    /// again until there is none.
+    /// True if a job that completes now triggers nothing: it was stopped or cancelled, or it is late and the file's
+    /// rule is to stop it.
+    pub fn ends_early(&self, now: Instant, slot: Slot) -> bool {
+        let job = self.jobs.get(slot);
+        let late = now > job.deadline && self.operations[job.local as usize].on_miss == OnMiss::Stop;
+        job.stopped || job.cancelled || late
+    }
+
+    /// A job to observe: its operation has a rule for overruns or misses, and it may have reached its worst case or its
+    /// deadline by `now`. Call again until there is none.
     pub fn overdue(&self, now: Instant) -> Option<Slot> {
         let due = |watch: &&(Instant, Slot)| watch.0 <= now;
         self.watches.iter().find(due).map(|(_, slot)| *slot)
@@ -473,25 +486,31 @@ impl<P: Probe> Dispatcher<P> {
             return OverrunAction::Within;
         };
         let job = self.jobs.get_mut(slot);
-        let overrun = match self.operations[job.local as usize].on_overrun {
+        let operation = &self.operations[job.local as usize];
+        let late = operation.on_miss == OnMiss::Stop && now >= job.deadline;
+        let overrun = match operation.on_overrun {
+            _ if late => OverrunAction::Stop,
             _ if consumed < job.wcet => OverrunAction::Within,
             OnOverrun::Stop => OverrunAction::Stop,
-            OnOverrun::Demote => OverrunAction::Demote,
-            OnOverrun::Report => OverrunAction::Within,
+            OnOverrun::Demote if !job.demoted => OverrunAction::Demote,
+            OnOverrun::Demote | OnOverrun::Report => OverrunAction::Within,
         };
         match overrun {
             // It cannot reach its worst case earlier, and may reach it later: then it is observed again.
             OverrunAction::Within => {
-                self.watches[position].0 = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN)
+                let overruns = now + job.wcet.saturating_sub(consumed).max(OBSERVE_AGAIN);
+                self.watches[position].0 = operation.watched_at(overruns, job);
             }
             OverrunAction::Stop => {
-                job.stopped = true;
+                (job.stopped, job.overran) = (true, !late);
                 self.watches.swap_remove(position);
             }
             OverrunAction::Demote => {
                 job.demoted = true;
                 let id = job.id;
-                self.watches.swap_remove(position);
+                // Only its deadline is left, if it has to be stopped there.
+                self.watches[position].0 = operation.watched_at(Instant::NEVER, job);
+                self.watches.retain(|(due, _)| *due != Instant::NEVER);
                 self.leave_queue(slot);
                 self.release_token(slot, effects);
                 self.jobs.get_mut(slot).make(Transition::Demote);

@@ -1,8 +1,8 @@
-//! From an arrival to the lane's queue: joins, `on_busy`, the queue's limit, the release guard.
+//! From an arrival to the lane's queue: joins, `on_miss`, `on_busy`, the queue's limit, the release guard.
 
 use alloc::{collections::BTreeMap, sync::Arc};
 
-use hyoshi_model::{Deadline, Instant, JobId, OnBusy, OperationId, Span, WhenFull};
+use hyoshi_model::{Deadline, Instant, JobId, OnBusy, OnMiss, OperationId, Span, WhenFull};
 use hyoshi_sched::Placement;
 use hyoshi_trace::{DiscardReason, DispatchDecision, JobOutcome, Probe, Slot, TraceEvent};
 
@@ -227,6 +227,7 @@ impl<P: Probe> Dispatcher<P> {
             state: JobState::Held,
             demoted: false,
             stopped: false,
+            overran: false,
             cancelled: false,
             dispatched: Instant::NEVER,
             aside: false,
@@ -235,10 +236,13 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// A release: `on_busy`, the queue's limit, then the guard. False if it is dropped.
+    /// A release: `on_miss`, `on_busy`, the queue's limit, then the guard. False if it is dropped.
     pub(super) fn admit(&mut self, now: Instant, job: Job, effects: &mut Effects) -> bool {
-        let operation = &self.operations[job.local as usize];
         let first_leg = job.id.leg == 0;
+        if first_leg && self.skips(now, job.local) {
+            return self.drop_new(now, &job, JobOutcome::Skipped, effects);
+        }
+        let operation = &self.operations[job.local as usize];
         if first_leg && operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {
             return self.drop_new(now, &job, JobOutcome::DroppedBusy, effects);
         }
@@ -270,6 +274,9 @@ impl<P: Probe> Dispatcher<P> {
         let operation = &mut self.operations[job.local as usize];
         operation.waiting += 1;
         operation.unfinished += 1;
+        if operation.on_miss == OnMiss::SkipNext {
+            operation.live.push(slot);
+        }
         if !hold {
             self.make_ready(now, slot, effects);
             return true;
@@ -281,6 +288,23 @@ impl<P: Probe> Dispatcher<P> {
         }
         self.decision(now, DispatchDecision::Hold { job: job.id, until: earliest });
         true
+    }
+
+    /// Whether an operation skips a release now, because an earlier job has missed its deadline.
+    fn skips(&mut self, now: Instant, local: u32) -> bool {
+        let operation = &self.operations[local as usize];
+        if operation.on_miss != OnMiss::SkipNext {
+            return false;
+        }
+        // Its own deadline counts from the guarded release, which has not happened yet.
+        let own = matches!(operation.deadline, Deadline::Own(_));
+        let late = |job: &Job| job.deadline <= now && !(own && job.state == JobState::Held);
+        let skips = operation.owes_skip || operation.live.iter().any(|slot| late(self.jobs.get(*slot)));
+        if skips {
+            let operation = &mut self.operations[local as usize];
+            (operation.owes_skip, operation.skipped) = (false, Some(now));
+        }
+        skips
     }
 
     /// A guard's timer: releases the first held job and sets the timer for the next.

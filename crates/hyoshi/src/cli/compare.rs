@@ -161,5 +161,6 @@ fn word(outcome: JobOutcome) -> &'static str {
         JobOutcome::DroppedBusy => "dropped, busy",
         JobOutcome::DroppedFull => "dropped, full",
         JobOutcome::Expired => "dropped, expired",
+        JobOutcome::Skipped => "dropped, skipped",
     }
 }

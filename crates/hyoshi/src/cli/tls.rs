@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hyoshi_orb::{OrbBuilder, SystemException, TlsClient, TlsServer, minor};
 
-pub(super) use files::CertificateReload;
+pub(super) use files::{CertificateReload, NodeFiles};
 use files::{Files, unusable};
 
 use super::CliError;

@@ -3,7 +3,7 @@
 use super::log::{AtPlace, Place};
 use crate::execution_time::ExecutionTime;
 use crate::ids::{HostId, ProcessorId, ResourceId};
-use crate::system::{Deadline, FlushPoint, Guard, OnBusy, OnOverrun, QueueLimit};
+use crate::system::{Deadline, FlushPoint, Guard, OnBusy, OnMiss, OnOverrun, QueueLimit};
 use crate::time::Span;
 
 /// An operation or a template of operations.
@@ -42,6 +42,7 @@ pub(super) struct DeclaredOperation<'a> {
     pub queue: QueueLimit,
     pub on_overrun: OnOverrun,
     pub on_busy: OnBusy,
+    pub on_miss: OnMiss,
     /// `None` when the file has no value.
     pub guard: Option<AtPlace<Guard>>,
     /// The longest time without a release by its triggers.

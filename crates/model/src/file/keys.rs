@@ -322,7 +322,7 @@ const HOST: &[Key] = &[
         "zenoh",
         Kind::Text,
         Described("over IIOP, at `endpoints`"),
-        "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\".",
+        "Where its node receives completions of other hosts over Zenoh: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
     ),
     key(
         "gateway",
@@ -613,6 +613,12 @@ const OPERATION: &[Key] = &[
         Value("\"queue\""),
         "What happens to a release while the last job \
         is unfinished.",
+    ),
+    key(
+        "on_miss",
+        Kind::Choice(&["continue", "stop", "skip-next"]),
+        Value("\"continue\""),
+        "A job that misses its deadline continues, is stopped, or continues while the next release is dropped.",
     ),
     key(
         "guard",

@@ -1,5 +1,6 @@
 //! Hosts, the network between them, processors and shared resources.
 
+use core::net::SocketAddr;
 use std::collections::HashMap;
 
 use super::ReadContext;
@@ -10,7 +11,7 @@ use super::network;
 use super::table::Table;
 use super::value::{Complaint, InputValue, Read, complain, shortened};
 use crate::costs::Costs;
-use crate::endpoint::{ENDPOINTS, Endpoint};
+use crate::endpoint::{Address, ENDPOINTS, Endpoint};
 use crate::hard_cap::{HardCap, OnOverload};
 use crate::ids::HostId;
 use crate::system::{Host, Link, Overload, Preemption, Processor, Resource};
@@ -23,7 +24,9 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
     for (name, table) in top.named(log, "host") {
         let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
         let clock_error = table.given(log, "clock_error", InputValue::time).map(|error| error.value);
-        let mut own = |endpoint: AtPlace<Endpoint>, log: &mut Log, remedy: &dyn Fn(&Endpoint) -> String| {
+        let trusted = format!("`insecure = true` in [host.{}] if the network is trusted", shortened(name.value));
+        let encrypted = |endpoint: &Endpoint| endpoint.to_string().replacen("tcp/", "tls/", 1);
+        let mut own = |endpoint: AtPlace<Endpoint>, log: &mut Log| {
             if let Some((first, host)) = taken.insert(endpoint.value.clone(), (endpoint.place, name.value)) {
                 let message = if host == name.value {
                     format!("`{host}` has the endpoint `{}` twice", endpoint.value)
@@ -38,17 +41,13 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
             if endpoint.value.is_exposed() && !insecure {
                 log.error(endpoint.place, format!("`{}` is not encrypted and not on loopback", endpoint.value))
                     .label("other machines can read and forge its messages")
-                    .help(remedy(&endpoint.value));
+                    .help(format!("write \"{}\", or {trusted}", encrypted(&endpoint.value)));
             }
             endpoint.value
         };
-        let trusted = format!("`insecure = true` in [host.{}] if the network is trusted", shortened(name.value));
-        let encrypted = |endpoint: &Endpoint| endpoint.to_string().replacen("tcp/", "tls/", 1);
-        let secured = |endpoint: &Endpoint| format!("write \"{}\", or {trusted}", encrypted(endpoint));
         let endpoints = self::endpoints(log, &table, "endpoints");
-        let endpoints = endpoints.into_iter().map(|endpoint| own(endpoint, log, &secured)).collect();
-        let unsecured = |_: &Endpoint| format!("write {trusted}, or remove `zenoh`: completions then use `endpoints`");
-        let zenoh = zenoh_endpoint(log, &table).map(|endpoint| own(endpoint, log, &unsecured));
+        let endpoints = endpoints.into_iter().map(|endpoint| own(endpoint, log)).collect();
+        let zenoh = zenoh_endpoint(log, &table).map(|endpoint| own(endpoint, log));
         let network = network::devices(log, &table);
         let id = HostId(hosts.len() as u32);
         gateways.extend(table.inner(log, "gateway").map(|table| (id, table)));
@@ -65,11 +64,15 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
 fn zenoh_endpoint(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<Endpoint>> {
     let written = table.given(log, "zenoh", InputValue::text)?;
     let endpoint = parsed(log, written)?;
-    if let Endpoint::Tcp(_) = endpoint.value {
-        return Some(endpoint);
-    }
-    log.error(endpoint.place, format!("`zenoh` cannot use the endpoint `{}`", endpoint.value))
-        .help("write \"tcp/ADDRESS:PORT\"; without `zenoh`, completions use `endpoints`");
+    let help = match &endpoint.value {
+        // Zenoh 1.10 cannot connect to it.
+        Endpoint::Tls(Address::Ip(SocketAddr::V6(_))) => "over TLS, write an IPv4 address or the machine's name",
+        Endpoint::Tcp(_) | Endpoint::Tls(_) => return Some(endpoint),
+        Endpoint::Unix(_) => {
+            "write \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\"; without `zenoh`, completions use `endpoints`"
+        }
+    };
+    log.error(endpoint.place, format!("`zenoh` cannot use the endpoint `{}`", endpoint.value)).help(help);
     None
 }
 

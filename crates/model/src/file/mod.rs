@@ -286,6 +286,7 @@ fn assemble(
             queue: declared.queue,
             on_overrun: declared.on_overrun,
             on_busy: declared.on_busy,
+            on_miss: declared.on_miss,
             guard,
             timeout: declared.timeout,
             lifespan: declared.lifespan,

@@ -11,7 +11,7 @@ use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, complain};
 use crate::ids::{ProcessorId, ResourceId};
-use crate::system::{Deadline, Guard, OnBusy, OnOverrun, QueueLimit, WhenFull};
+use crate::system::{Deadline, Guard, OnBusy, OnMiss, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
 
 impl<'a> DeclaredOperation<'a> {
@@ -30,6 +30,7 @@ impl<'a> DeclaredOperation<'a> {
         let (queue, uses) = (read_queue(log, table), read_uses(log, table, resources));
         let on_overrun = table.choice(log, "on_overrun").map_or(0, |choice| choice.value);
         let on_busy = table.choice(log, "on_busy").map_or(0, |choice| choice.value);
+        let on_miss = table.choice(log, "on_miss").map_or(0, |choice| choice.value);
         let guard = table.choice(log, "guard");
         let guard = guard.map(|guard| guard.map(|choice| [Guard::Off, Guard::On, Guard::Idle][choice]));
         let payload = read_payload(log, table);
@@ -67,6 +68,7 @@ impl<'a> DeclaredOperation<'a> {
             queue,
             on_overrun: [OnOverrun::Report, OnOverrun::Demote, OnOverrun::Stop][on_overrun],
             on_busy: [OnBusy::Queue, OnBusy::Skip][on_busy],
+            on_miss: [OnMiss::Continue, OnMiss::Stop, OnMiss::SkipNext][on_miss],
             guard,
             timeout: table.given(log, "timeout", InputValue::positive_time).map(|timeout| timeout.value),
             lifespan: table.given(log, "lifespan", InputValue::positive_time).map(|lifespan| lifespan.value),
@@ -113,6 +115,9 @@ impl<'a> DeclaredOperation<'a> {
         if let (true, OnBusy::Skip) = (calls, self.on_busy) {
             let queue = "remove it: `queue` limits the waiting jobs";
             refuse("on_busy", "cannot see a job that waits in a call", queue);
+        }
+        if calls && self.on_miss != OnMiss::Continue {
+            refuse("on_miss", "cannot see a job that waits in a call", "remove it, or set it on the method");
         }
         if calls && (triggered || called) {
             let limit = "remove it, or use a chain's deadline or `deadline = { end_to_end = ... }`";

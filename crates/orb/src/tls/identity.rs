@@ -55,6 +55,11 @@ impl TlsIdentity {
         Ok(TlsIdentity { own: Arc::new(CertifiedKey::new(chain, private)), open })
     }
 
+    /// The first common name of the certificate's subject.
+    pub fn common_name(&self) -> Option<String> {
+        Fields::of(self.own.cert.first()?)?.common_name()
+    }
+
     /// Present problems, and those within 30 days.
     pub fn warnings(&self) -> Vec<TlsWarning> {
         let open = self.open.clone().map(|(path, mode)| TlsWarning::KeyOpen(path, mode));

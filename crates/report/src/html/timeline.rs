@@ -268,7 +268,9 @@ fn state(line: &JobLine) -> &'static str {
         Some((JobOutcome::Missed, _)) => "missed",
         Some((JobOutcome::Cancelled, _)) => "cancelled",
         Some((JobOutcome::Stopped, _)) => "stopped",
-        Some((JobOutcome::DroppedBusy | JobOutcome::DroppedFull | JobOutcome::Expired, _)) => "dropped",
+        Some((JobOutcome::DroppedBusy | JobOutcome::DroppedFull | JobOutcome::Expired | JobOutcome::Skipped, _)) => {
+            "dropped"
+        }
     }
 }
 

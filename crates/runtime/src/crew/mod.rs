@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, Job, LaneMask, Run, levels_of};
-use hyoshi_model::{Instant, OnOverrun, OperationId, Preemption, ProcessorId, Span};
+use hyoshi_model::{Instant, OnMiss, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
@@ -321,7 +321,8 @@ impl<S: Scheduled> Crew<S> {
             let inside = (0..self.operations.len()).filter(fits);
             let (mut all, mut spare) = (0, 0);
             for operation in inside.map(|local| &self.operations[local]) {
-                let demoted = system.operation(operation.id).on_overrun != OnOverrun::Report;
+                let rules = system.operation(operation.id);
+                let demoted = rules.on_overrun != OnOverrun::Report || rules.on_miss == OnMiss::Stop;
                 // A body or a servant that waits for a reply keeps its thread.
                 let calls = self.common.calls[operation.id.index()].is_some();
                 let waits = calls && (operation.has_body || self.common.served[operation.id.index()]);
@@ -409,9 +410,6 @@ impl<S: Scheduled> Crew<S> {
     fn flush_output(&mut self, job: &Job, payload: Data, now: Instant, wakeups: &mut PendingWakeups) {
         let id = job.id.operation;
         let Some(replication) = &self.common.system.operation(id).replication else { return };
-        if job.stopped || job.cancelled {
-            return;
-        }
         let Some(at) = replication.flush.of_job(now, job.deadline) else {
             self.common.late_outputs[id.index()].fetch_add(1, Ordering::Relaxed);
             return;
@@ -490,7 +488,7 @@ impl<S: Scheduled> Crew<S> {
         (payload, flushes): (Data, bool),
         wakeups: &mut PendingWakeups,
     ) -> Option<Ticket> {
-        let job = *self.dispatcher.job(slot);
+        let (job, ends_early) = (*self.dispatcher.job(slot), self.dispatcher.ends_early(now, slot));
         let operation = &mut self.operations[job.local as usize];
         let payload = payload.or_else(|| {
             let passes_on = !operation.has_body && self.common.system.operation(job.id.operation).is_requested();
@@ -498,7 +496,7 @@ impl<S: Scheduled> Crew<S> {
             self.payloads.get(tickets.first().copied().flatten())
         });
         if let Some(feed) = &mut operation.feed
-            && !(job.stopped || job.cancelled || job.id.leg + 1 < job.legs)
+            && !(ends_early || job.id.leg + 1 < job.legs)
             && feed.push(&job, now, payload.as_ref())
         {
             wakeups.wake_feed();
@@ -506,7 +504,7 @@ impl<S: Scheduled> Crew<S> {
         let ticket = self.payloads.insert(payload.clone());
         self.handle(now, Input::Complete { slot, consumed, ticket });
         self.payloads.hold(ticket, self.effects.passed_on);
-        if flushes {
+        if flushes && !ends_early {
             self.flush_output(&job, payload, now, wakeups);
         }
         ticket

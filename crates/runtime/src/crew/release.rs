@@ -84,7 +84,7 @@ impl<S: Scheduled> Crew<S> {
         enqueued
     }
 
-    /// Observes jobs that may have used their worst case.
+    /// Observes jobs that may have used their worst case, or reached the deadline at which they are stopped.
     fn observe(&mut self, now: Instant) {
         while let Some(slot) = self.dispatcher.overdue(now) {
             let seen = self.seen(slot);
@@ -130,7 +130,7 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// Built-in work ends at the order. A user's body should return, below the lanes; its lane continues if it has
-    /// another thread.
+    /// another thread. A job that is preempted or blocks ends when it continues.
     #[cold]
     fn stop(&mut self, slot: Slot, now: Instant) {
         let thread = self.started[slot.0 as usize].thread;
@@ -140,7 +140,8 @@ impl<S: Scheduled> Crew<S> {
         self.members[usize::from(thread)].control.order(BodyOrder::Stop);
         let lane = self.members[usize::from(thread)].lane;
         let another = self.has_another(lane, thread);
-        if self.operation_of(slot).has_body && another {
+        let runs = self.dispatcher.job(slot).state == JobState::Running;
+        if self.operation_of(slot).has_body && another && runs {
             self.members[usize::from(thread)].demoted = true;
             self.handle(now, Input::Suspend { slot });
             self.apply(thread);

@@ -382,7 +382,7 @@ impl Surroundings<'_> {
         let arrives = |id: &OperationId| {
             let work = &self.works[id.index()];
             let kept = work.critical_legs == work.legs || !self.system.processor(work.on).cancel;
-            let kept = kept && self.system.operation(*id).lifespan.is_none();
+            let kept = kept && self.system.operation(*id).keeps_late_jobs();
             kept && self.coming.once[id.index()] && self.agreement.finish[id.index()].is_some()
         };
         chain.path.iter().all(arrives)

@@ -19,9 +19,9 @@ use super::work::{ReleaseSource, Scene, Work};
 use super::workload::causes_first;
 use crate::strategy::Discipline;
 
-/// True if the job with its legs up to this part cannot be cancelled, and does not expire.
+/// True if the job with its legs up to this part cannot be cancelled, stopped or skipped, and does not expire.
 pub(super) fn stays(site: &ProcessorScene<'_>, part: &OperationPart) -> bool {
-    let lasts = site.system.operation(part.operation).lifespan.is_none();
+    let lasts = site.system.operation(part.operation).keeps_late_jobs();
     lasts && (part.critical || !site.system.processor(site.plan.processor).cancel)
 }
 
@@ -41,7 +41,7 @@ impl CertainJobs {
         let mut coming = CertainJobs { once: none.clone(), each: none.clone(), each_critical: none };
         for id in causes_first(system) {
             let work = &works[id.index()];
-            let lasts = |from: &Work| system.operation(from.operation).lifespan.is_none();
+            let lasts = |from: &Work| system.operation(from.operation).keeps_late_jobs();
             let kept =
                 |from: &Work| lasts(from) && (from.critical_legs == from.legs || !system.processor(from.on).cancel);
             let once = |from: &OperationId| {

@@ -5,7 +5,7 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use hyoshi_model::OperationId;
+use hyoshi_model::{OnMiss, OperationId};
 
 use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
 use super::processor_scene::ProcessorScene;
@@ -84,7 +84,7 @@ pub(super) fn agree(works: &[Work], sites: &[ProcessorScene<'_>]) -> Agreement {
     Agreement { releases, finish, found, earliest }
 }
 
-/// Adds to the operations with jobs that may be lost before a join: those that may drop or cancel jobs, and their
+/// Adds to the operations with jobs that may be lost before a join: those that may drop, cancel or stop jobs, and their
 /// successors. Responses grow from round to round, and so does this set.
 fn lose(
     works: &[Work],
@@ -99,8 +99,10 @@ fn lose(
             let drops = finish[index]
                 .is_none_or(|finish| release::dropping(site.system, work, &releases[index], finish).is_some());
             let cancels = site.system.processor(work.on).cancel;
-            let own = found.iter().filter(|found| found.part.operation == *id && !found.part.critical);
-            lost[index] |= drops || (cancels && own.into_iter().any(|found| !in_time(work, &releases[index], found)));
+            let after_misses = site.system.operation(*id).on_miss != OnMiss::Continue;
+            let loses = |found: &PartResult| after_misses || (cancels && !found.part.critical);
+            let mut own = found.iter().filter(|found| found.part.operation == *id && loses(found));
+            lost[index] |= drops || own.any(|found| !in_time(work, &releases[index], found));
         }
     }
     loop {

@@ -2,7 +2,7 @@
 
 use alloc::{string::String, vec::Vec};
 
-use hyoshi_model::{Deadline, Preemption, Span, System};
+use hyoshi_model::{Deadline, OnMiss, Preemption, Span, System};
 
 use super::cap;
 use super::failures::{self, CertainJobs};
@@ -169,8 +169,8 @@ fn unbounded_predecessor(site: &ProcessorScene<'_>, work: &Work) -> Verdict {
     Verdict::unknown(Missing::Predecessor { name: name.unwrap_or_default() })
 }
 
-/// For each operation the reason why some releases lead to no completion, if there is one: they may be dropped or
-/// cancelled before.
+/// For each operation the reason why some releases lead to no completion, if there is one: they may be dropped,
+/// cancelled or stopped before.
 pub(super) fn lost(
     system: &System,
     works: &[Work],
@@ -185,9 +185,13 @@ pub(super) fn lost(
     let mut lost: Vec<Option<Missing>> = works.iter().enumerate().map(lost).collect();
     for report in processors {
         let cancels = system.processor(report.processor).cancel;
-        for one in report.operations.iter().filter(|one| cancels && !one.critical && !one.verdict.is_proved()) {
+        for one in report.operations.iter().filter(|one| !one.verdict.is_proved()) {
             let index = one.operation.index();
-            lost[index].get_or_insert(Missing::CancelledBefore { name: name(index) });
+            if cancels && !one.critical {
+                lost[index].get_or_insert(Missing::CancelledBefore { name: name(index) });
+            } else if system.operation(one.operation).on_miss != OnMiss::Continue {
+                lost[index].get_or_insert(Missing::LateBefore { name: name(index) });
+            }
         }
     }
     // Completions that a predecessor does not deliver are missing downstream; triggers have no cycles, so this ends.

@@ -266,6 +266,11 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
+    /// A predecessor's jobs may miss their deadlines, and then its `on_miss` stops or skips jobs.
+    LateBefore {
+        /// Its name.
+        name: String,
+    },
     /// The cap may delay jobs.
     Cap {
         /// The processor.
@@ -403,6 +408,9 @@ impl fmt::Display for Missing {
             }
             Missing::Unbounded { name } => {
                 write!(f, "some jobs of {name} have no bound: they may pile up, fill its queue and drop releases")
+            }
+            Missing::LateBefore { name } => {
+                write!(f, "jobs of {name} may miss their deadlines, and its on_miss then stops or skips jobs")
             }
             Missing::CancelledBefore { name } => {
                 write!(f, "jobs of {name} may be cancelled, so not every release completes")

@@ -29,6 +29,7 @@ pub struct Op {
     pub critical_legs: u16,
     pub uses: Vec<(u32, u64)>,
     pub on_busy: OnBusy,
+    pub on_miss: OnMiss,
     pub queue: u32,
 }
 
@@ -52,6 +53,7 @@ pub fn op(name: &str, period: u64, wcet: u64) -> Op {
         critical_legs: 0,
         uses: vec![],
         on_busy: OnBusy::Queue,
+        on_miss: OnMiss::Continue,
         queue: 16,
     }
 }
@@ -163,6 +165,7 @@ impl Build {
             queue: QueueLimit { limit: op.queue, when_full: WhenFull::DropNewest },
             on_overrun: OnOverrun::Report,
             on_busy: op.on_busy,
+            on_miss: op.on_miss,
             guard: op.guard,
             timeout: None,
             lifespan: None,

@@ -47,6 +47,7 @@ pub fn system(row: usize, seed: u64) -> System {
         build = fusion(&mut choose, build);
     }
     build = super::random::correlations(build, seed);
+    super::random::rules_for_misses(&mut build, seed);
     let system = &mut build.0;
     settle(system);
     releases(&mut choose, system, taste);

@@ -76,6 +76,7 @@ impl Build {
             queue: QueueLimit { limit: 8, when_full: WhenFull::DropNewest },
             on_overrun: OnOverrun::Report,
             on_busy: OnBusy::Queue,
+            on_miss: OnMiss::Continue,
             guard: Guard::Off,
             timeout: None,
             lifespan: None,

@@ -71,6 +71,16 @@ pub fn correlations(mut build: Build, seed: u64) -> Build {
     build
 }
 
+/// In every third system some operations have a rule for missed deadlines. Drawn separately: the rest stays as it is.
+pub fn rules_for_misses(build: &mut Build, seed: u64) {
+    let mut choose = Choices::new(seed ^ 0x3155);
+    if choose.one_in(3) {
+        for operation in &mut build.0.operations {
+            operation.on_miss = choose.of(&[OnMiss::Continue, OnMiss::Stop, OnMiss::SkipNext]);
+        }
+    }
+}
+
 const STRATEGIES: [&str; 7] = ["RMS", "DM", "EDF", "MLF", "MUF", "RMS+MLF", "RMS+EDF"];
 
 /// A system of up to three processors and a dozen operations. Times are whole microseconds and
@@ -155,6 +165,7 @@ pub fn system(seed: u64) -> System {
         });
     }
     build = correlations(build, seed);
+    rules_for_misses(&mut build, seed);
     if choose.one_in(3) {
         // A second region: everything lasts half as long, or twice.
         let settings = build.0.epochs[0].settings.iter().cloned().map(|mut setting| {

@@ -346,6 +346,7 @@ fn lesser(system: &System) -> Vec<System> {
         with(&|system| system.operations[index].critical = false);
         with(&|system| system.operations[index].guard = Guard::Off);
         with(&|system| system.operations[index].on_busy = OnBusy::Queue);
+        with(&|system| system.operations[index].on_miss = OnMiss::Continue);
         with(&|system| system.operations[index].queue.limit = 8);
         with(&|system| system.operations[index].importance = 0);
         with(&|system| system.operations[index].timeout = None);

@@ -61,14 +61,17 @@ impl Counts {
         self.of(JobOutcome::Cancelled)
     }
 
-    /// Stopped beyond the declared worst case.
+    /// Stopped beyond the declared worst case, or at the deadline.
     pub const fn stopped(&self) -> u64 {
         self.of(JobOutcome::Stopped)
     }
 
-    /// Rejected, removed from a full queue, or expired.
+    /// Rejected, removed from a full queue, expired, or skipped.
     pub const fn dropped(&self) -> u64 {
-        self.of(JobOutcome::DroppedBusy) + self.of(JobOutcome::DroppedFull) + self.of(JobOutcome::Expired)
+        self.of(JobOutcome::DroppedBusy)
+            + self.of(JobOutcome::DroppedFull)
+            + self.of(JobOutcome::Expired)
+            + self.of(JobOutcome::Skipped)
     }
 
     /// Jobs that did not meet their deadline, for any reason.

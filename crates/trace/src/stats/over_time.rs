@@ -70,7 +70,11 @@ impl OverTime {
             JobOutcome::Made => ends.made += 1,
             JobOutcome::Missed => ends.missed += 1,
             JobOutcome::Cancelled => ends.cancelled += 1,
-            JobOutcome::Stopped | JobOutcome::DroppedBusy | JobOutcome::DroppedFull | JobOutcome::Expired => {
+            JobOutcome::Stopped
+            | JobOutcome::DroppedBusy
+            | JobOutcome::DroppedFull
+            | JobOutcome::Expired
+            | JobOutcome::Skipped => {
                 ends.lost += 1;
             }
         }

@@ -45,6 +45,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         queue: QueueLimit { limit: 16, when_full: WhenFull::DropNewest },
         on_overrun: OnOverrun::Report,
         on_busy: OnBusy::Queue,
+        on_miss: OnMiss::Continue,
         guard: Guard::Off,
         timeout: None,
         lifespan: None,

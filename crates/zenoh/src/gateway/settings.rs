@@ -56,7 +56,7 @@ pub(super) fn session(system: &System, host: HostId, gateway: &Gateway) -> Confi
         GatewayMode::Peer | GatewayMode::Client => for_programs_only(&keys),
         GatewayMode::Router => forwarding(system, host, gateway, &keys),
     };
-    let mut config = config(&list(&gateway.listen), &list(&gateway.connect), &access, SESSIONS);
+    let mut config = config(&list(&gateway.listen), &list(&gateway.connect), &access, SESSIONS, None);
     let mut set = |key: &str, value: &str| config.insert_json5(key, value).expect("the settings are Zenoh's");
     set("mode", &format!("{:?}", gateway.mode.name()));
     if gateway.mode == GatewayMode::Client {

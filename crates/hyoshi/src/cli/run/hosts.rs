@@ -19,7 +19,7 @@ use hyoshi_runtime::Prepared;
 
 use super::network::HostNetwork;
 use crate::cli::notes::note;
-use crate::cli::tls::peers;
+use crate::cli::tls::{NodeFiles, peers};
 use crate::cli::{CliError, streams};
 
 #[derive(Debug, Args)]
@@ -139,14 +139,16 @@ impl HostArguments {
         (interrupt, strict): (Interrupt, bool),
     ) -> Result<JoinedHost, CliError> {
         let name = &system.hosts[host.index()].name;
-        let of_hosts = system.hosts.iter().flat_map(|host| &host.endpoints);
+        let of_hosts = system.hosts.iter().flat_map(|host| host.endpoints.iter().chain(&host.zenoh));
         let of_objects = system.objects.iter().flat_map(|object| &object.endpoints);
         let of_events = system.events.iter().flat_map(|event| &event.endpoints);
         let mut endpoints = of_hosts.chain(of_objects).chain(of_events);
         let uses_tls = endpoints.any(|one| matches!(one, Endpoint::Tls(_)));
+        let mut files = None;
         let tls = match &self.tls_cert {
             Some(cert) if uses_tls => {
                 let (server, client, renewal) = peers(cert, self.tls_key.as_ref(), self.tls_roots.as_ref())?;
+                files = renewal.node_files()?;
                 let hangup = Hangup::on_signal()
                     .map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
                 renewal.start(hangup, |text| streams::err(format_args!("hyoshi run: {text}\n")))?;
@@ -174,7 +176,7 @@ impl HostArguments {
             wait: self.wait,
             cpu: cpus.first().map(|(_, cpu)| *cpu),
             tls,
-            carrier: carrier(system, host),
+            carrier: carrier(system, host, files)?,
             control,
             events: Some(events.clone()),
             interrupt,
@@ -193,13 +195,22 @@ impl HostArguments {
 
 /// Carries completions over Zenoh, if a host of the file uses it.
 #[cfg(feature = "zenoh")]
-fn carrier(system: &Arc<System>, host: HostId) -> Option<Box<dyn CompletionCarrier>> {
-    hyoshi_zenoh::ZenohCarrier::new(system, host).map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>)
+fn carrier(
+    system: &Arc<System>,
+    host: HostId,
+    files: Option<NodeFiles>,
+) -> Result<Option<Box<dyn CompletionCarrier>>, CliError> {
+    use hyoshi_zenoh::{ZenohCarrier, ZenohTls};
+
+    let uses_it = system.hosts.iter().any(|host| host.zenoh.is_some());
+    let tls = files.filter(|_| uses_it).map(|files| ZenohTls::from_files(&files.certificate, &files.key, &files.roots));
+    let tls = tls.transpose().map_err(|error| failed(NodeError::Carrier(error)))?;
+    Ok(ZenohCarrier::new(system, host, tls).map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>))
 }
 
 #[cfg(not(feature = "zenoh"))]
-fn carrier(_: &Arc<System>, _: HostId) -> Option<Box<dyn CompletionCarrier>> {
-    None
+fn carrier(_: &Arc<System>, _: HostId, _: Option<NodeFiles>) -> Result<Option<Box<dyn CompletionCarrier>>, CliError> {
+    Ok(None)
 }
 
 pub(super) fn failed(error: NodeError) -> CliError {

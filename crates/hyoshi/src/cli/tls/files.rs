@@ -138,6 +138,15 @@ fn is_grave(warning: &TlsWarning) -> bool {
     !matches!(warning, TlsWarning::ExpiresSoon { .. } | TlsWarning::OldList { .. })
 }
 
+/// The files of a node's certificate, its key and its authorities. Another user controls none of these paths.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "zenoh"), expect(dead_code, reason = "only Zenoh reads them itself"))]
+pub(in crate::cli) struct NodeFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub roots: PathBuf,
+}
+
 /// Reads a service's files again.
 #[derive(Debug)]
 pub(in crate::cli) struct CertificateReload {
@@ -179,6 +188,15 @@ impl CertificateReload {
         };
         let spawned = Spawn::new("renewal").spawn(work);
         spawned.map(drop).map_err(|error| CliError::new(format_args!("cannot start a thread: {error}")))
+    }
+
+    /// The files of a node, for a library that reads them itself; `None` without a certificate or authorities.
+    pub fn node_files(&self) -> Result<Option<NodeFiles>, CliError> {
+        let Files { cert: Some(cert), key, roots: Some(roots), .. } = &self.files else { return Ok(None) };
+        let certificate = self.files.path("--tls-cert", cert)?;
+        let key = key.as_ref().map(|key| self.files.path("--tls-key", key)).transpose()?;
+        let roots = self.files.path("--tls-roots", roots)?;
+        Ok(Some(NodeFiles { key: key.unwrap_or_else(|| certificate.clone()), certificate, roots }))
     }
 
     /// All files or none.

@@ -221,10 +221,15 @@ pub(super) fn ended(account: &ResponseBreakdown) -> String {
                 false => format!("was cancelled, {} after its deadline", time(late)),
             }
         }
-        JobOutcome::Stopped => format!("was stopped after {}, beyond its worst case", time(end.consumed)),
+        JobOutcome::Stopped if end.start == Instant::NEVER => "never started: its deadline was over".into(),
+        JobOutcome::Stopped => {
+            let limit = if end.overran { "beyond its worst case" } else { "at its deadline" };
+            format!("was stopped after {}, {limit}", time(end.consumed))
+        }
         JobOutcome::DroppedBusy => "was dropped: the job before it was unfinished".into(),
         JobOutcome::DroppedFull => "was dropped: its queue was full".into(),
         JobOutcome::Expired => "was dropped: its origin was older than its lifespan".into(),
+        JobOutcome::Skipped => "was skipped: a job before it missed its deadline".into(),
     }
 }
 
@@ -375,6 +380,7 @@ pub(super) fn decided(decision: &DispatchDecision) -> String {
             JobOutcome::Stopped => "stopped".into(),
             JobOutcome::DroppedBusy | JobOutcome::DroppedFull => "not admitted".into(),
             JobOutcome::Expired => "expired".into(),
+            JobOutcome::Skipped => "skipped".into(),
         },
         _ => String::new(),
     }
