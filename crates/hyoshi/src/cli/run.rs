@@ -201,7 +201,7 @@ pub(super) fn run(
     let corba_events = OfferedEvents::serve(&channel, host, joined.as_ref())?;
     #[cfg(not(feature = "orb"))]
     hosts::offer_no_events(&ready.system)?;
-    let mut gateways = RunGateways::open(&channel, host)?;
+    let mut gateways = RunGateways::open(&channel, host, joined.as_ref())?;
     users.into_iter().for_each(|user| user(channel.clone()));
     let run = match &joined {
         Some(joined) => joined.run(),

@@ -4,6 +4,7 @@ use hyoshi_events::EventChannel;
 use hyoshi_model::HostId;
 use hyoshi_report::ReportNote;
 
+use super::hosts::JoinedHost;
 use crate::cli::CliError;
 
 /// None.
@@ -11,7 +12,7 @@ pub(super) struct RunGateways {}
 
 impl RunGateways {
     /// Fails if this host, or any, has a gateway.
-    pub fn open(channel: &EventChannel, host: Option<HostId>) -> Result<RunGateways, CliError> {
+    pub fn open(channel: &EventChannel, host: Option<HostId>, _: Option<&JoinedHost>) -> Result<RunGateways, CliError> {
         let mut hosts = (0..).map(HostId).zip(&channel.system().hosts);
         let with_gateway = hosts.find(|(id, one)| one.gateway.is_some() && host.is_none_or(|host| host == *id));
         match with_gateway {
