@@ -1,4 +1,4 @@
-//! Rust from the nodes' interfaces, and those of OMG's event service.
+//! Generates Rust from the interfaces of nodes and of OMG's event service.
 
 fn main() {
     for name in ["node", "CosEvent"] {

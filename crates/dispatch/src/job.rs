@@ -126,7 +126,7 @@ pub struct Job {
     pub(crate) tie: u16,
     /// Rank among operations and requests; higher is more important.
     pub importance: u32,
-    /// Its operation's timeout released it.
+    /// True if its operation's timeout released it.
     pub timed_out: bool,
     /// Its position under the strategy that is not in force.
     pub other: hyoshi_sched::LevelPosition,

@@ -64,10 +64,10 @@ pub(crate) struct OperationState {
     pub intake: Intake,
     /// Jobs with an older origin are dropped at their first dispatch.
     pub lifespan: Option<Span>,
-    /// The longest time without a trigger, and when it is over.
+    /// The longest time without a trigger, and the instant when it ends.
     pub timeout: Option<Span>,
     pub times_out: Instant,
-    /// Its triggers are dropped.
+    /// True while its triggers are dropped.
     pub suspended: bool,
     /// How many operations trigger it.
     pub predecessors: u16,
@@ -96,7 +96,7 @@ pub(crate) enum Intake {
     Timer,
     /// Each completion releases it: `any`, or `all` of one.
     Each,
-    /// One of each of several groups.
+    /// One completion of each of several groups.
     Join(JoinState),
 }
 

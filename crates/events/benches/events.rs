@@ -1,12 +1,13 @@
 //! The cost of an event on one host: `cargo bench -p hyoshi-events`, as root.
 //!
-//! *Push to start*: from the last line of a supplier's body to the first line of the consumer's, in an idle lane below, on
-//! one CPU; beside the wake-up of an idle lane, from the decision that the supplier's job is ready to the first line of
-//! its body, in the same run. The goal: at most 1.3 times. And beside a bare futex wake-up between two threads of the
-//! same priorities, whose first one then sleeps. Then with a subscriber outside the lanes, and with more consumers.
+//! *Push to start*: from the last line of a supplier's body to the first line of the consumer's body, on one CPU. The
+//! consumer is in an idle lane of lower priority. The first baseline is the wake-up of an idle lane in the same run,
+//! from the decision that the supplier's job is ready to the first line of its body. The goal: at most 1.3 times. The
+//! second baseline is a bare futex wake-up between two threads of the same priorities; the waking thread then sleeps.
+//! The benchmark repeats this with a subscriber outside the lanes, and with more consumers.
 //!
-//! *Unwanted*: the completion of a job of a supplier, and the start of the next job, beside 10,000 operations
-//! that run after another event; the same for an operation without events. The goal: at most 1 us more.
+//! *Unwanted*: the completion of a supplier's job and the start of the next job, beside 10,000 operations that run
+//! after another event. The baseline is an operation without events. The goal: at most 1 us more.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -138,8 +139,8 @@ fn bare_wakes(samples: u64) -> Vec<u64> {
     below.join().expect("no panic")
 }
 
-/// From the end of a supplier's body to the start of the first of its consumers; and from the decision that the
-/// supplier's job is ready to the start of its body.
+/// The time from the end of a supplier's body to the start of its first consumer, and the time from the decision that
+/// the supplier's job is ready to the start of its body.
 fn pushes(samples: u64, consumers: u64, watched: bool) -> (Vec<u64>, Vec<u64>) {
     let every = EVERY * if consumers > 10 { consumers / 10 } else { 1 };
     let mut text = format!(
@@ -166,7 +167,7 @@ fn pushes(samples: u64, consumers: u64, watched: bool) -> (Vec<u64>, Vec<u64>) {
         let (ended, nanos) = (ended.clone(), nanos.clone());
         node = node.body(format!("c{number}"), move |job| {
             let now = job.now().as_nanos();
-            // The first one after a push takes its time.
+            // The first consumer after a push uses its time.
             let end = ended.swap(0, Ordering::AcqRel);
             if end != 0
                 && let Ok(mut nanos) = nanos.lock()

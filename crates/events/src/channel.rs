@@ -15,11 +15,11 @@ use hyoshi_runtime::{EventFeed, EventInput, FeedControl, Prepared, Rejected, Sup
 use crate::queue::Subscription;
 use crate::subscriber::{ReceivedEvent, Subscriber, SubscriberState};
 
-/// The most subscriptions of a channel.
+/// The maximum number of subscriptions of a channel.
 const SUBSCRIPTIONS: usize = 256;
-/// The most events that wait for one subscriber.
+/// The maximum number of events that wait for one subscriber.
 const MOST_WAITING: usize = 65_536;
-/// The channel's thread looks for its end this often.
+/// The longest wait of the channel's thread, and the interval of its search for idle subscriptions.
 const LOOK: Span = Span::from_millis(500);
 
 /// The event channel of a node; see the [crate](crate). Clones share it. It ends with the last clone.
@@ -39,10 +39,10 @@ pub(crate) struct ChannelState {
     names: Vec<Arc<str>>,
     /// By operation: the events that it supplies, if any.
     supplied: Vec<Supplied>,
-    /// A lane's body may publish, so their locks have priority inheritance.
+    /// The locks have priority inheritance, because a body in a lane may publish.
     inputs: Vec<(OperationId, PiMutex<EventInput>)>,
     subscribers: Mutex<Vec<Arc<SubscriberState>>>,
-    /// By event: the latest ones, for late subscribers.
+    /// By event: the latest events, for late subscribers.
     kept: Mutex<Vec<VecDeque<ReceivedEvent>>>,
     over: AtomicBool,
 }
@@ -60,14 +60,14 @@ struct Supplied {
 pub enum ChannelError {
     /// The node's events belong to another channel.
     Taken,
-    /// No further thread.
+    /// The system refuses a thread.
     Thread(io::Error),
 }
 
 impl fmt::Display for ChannelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChannelError::Taken => f.write_str("the node has an event channel already"),
+            ChannelError::Taken => f.write_str("the node already has an event channel"),
             ChannelError::Thread(error) => write!(f, "cannot start another thread: {error}"),
         }
     }
@@ -84,9 +84,9 @@ pub enum SubscribeError {
         /// The pattern.
         pattern: String,
     },
-    /// The channel has the most subscriptions.
+    /// The channel has the maximum number of subscriptions.
     TooMany,
-    /// The queue's limit is above the most.
+    /// The queue's limit is above the maximum.
     TooLong {
         /// The limit.
         limit: usize,
@@ -146,7 +146,7 @@ impl fmt::Display for PublishError {
         match self {
             PublishError::Unknown { name } => write!(f, "unknown event `{name}`"),
             PublishError::NoInput { name } => {
-                write!(f, "event `{name}` cannot be published here: none of its suppliers on this node is called")
+                write!(f, "event `{name}` cannot be published here: no supplier on this node has `called = true`")
             }
             PublishError::Rejected { name, supplier, because } => {
                 write!(f, "operation `{supplier}` rejected event `{name}`: {because}")
@@ -171,7 +171,7 @@ impl PublishError {
             PublishError::Rejected { supplier, because: Rejected::Full, .. } => {
                 format!("publish more slowly, or raise the limit of the queue of `{supplier}` in the file")
             }
-            PublishError::Rejected { .. } => "publish while the run lasts".to_owned(),
+            PublishError::Rejected { .. } => "publish during the run".to_owned(),
         }
     }
 }
@@ -185,13 +185,13 @@ pub struct EventStanding {
     pub suppliers: Vec<Arc<str>>,
     /// The number of operations that it triggers, on all nodes.
     pub consumers: usize,
-    /// Bytes that a supplier may pass with it.
+    /// How many bytes a supplier may pass with it.
     pub payload: u32,
     /// Whether it can be published from outside: a supplier here has `called = true`.
     pub open: bool,
-    /// The pushes so far, and those of them after the supplier's deadline.
+    /// The pushes so far.
     pub pushed: u64,
-    /// Late ones among them.
+    /// The pushes after the supplier's deadline.
     pub late: u64,
     /// Events that the channel lost because it was not scheduled in time.
     pub lost: u64,
@@ -200,11 +200,11 @@ pub struct EventStanding {
 }
 
 impl EventChannel {
-    /// The channel of a node that is about to run.
+    /// Starts the channel of a node before the node runs.
     ///
     /// # Errors
     ///
-    /// If the node has one already, or the system refuses a thread.
+    /// If the node already has a channel, or the system refuses a thread.
     pub fn start(node: &mut Prepared) -> Result<EventChannel, ChannelError> {
         let (feed, inputs) = node.take_events().ok_or(ChannelError::Taken)?;
         let control = feed.control();
@@ -225,7 +225,7 @@ impl EventChannel {
         });
         state.select();
         let own = state.clone();
-        // Without events there is nothing to do.
+        // A file without events needs no thread.
         let spawn = (!system.events.is_empty()).then(|| Spawn::new("events").spawn(move || own.run(feed)));
         let thread = spawn.transpose().map_err(ChannelError::Thread)?;
         Ok(EventChannel(Arc::new(ChannelThread { state, thread })))
@@ -256,7 +256,7 @@ impl EventChannel {
             if subscribers.len() == SUBSCRIPTIONS {
                 return Err(SubscribeError::TooMany);
             }
-            // Under the lock: no event is between the kept ones and the first new one.
+            // Under the lock, so no event is missed between the kept ones and the first new one.
             let kept = lock(&state.kept);
             let mut earlier: Vec<&ReceivedEvent> = kept
                 .iter()
@@ -272,7 +272,7 @@ impl EventChannel {
         Ok(Subscriber { state: subscriber, channel: state.clone() })
     }
 
-    /// Releases a job of a supplier with `called = true` of an event, with this payload.
+    /// Publishes an event: releases a job of one of its suppliers with `called = true`, with this payload.
     ///
     /// # Errors
     ///
@@ -337,7 +337,7 @@ impl Drop for ChannelThread {
     fn drop(&mut self) {
         self.state.over.store(true, Ordering::Release);
         self.state.feed.wake();
-        // It does nothing that could panic.
+        // The thread does not panic.
         self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
         self.state.subscribers().iter().for_each(|subscriber| subscriber.wake());
     }
@@ -353,7 +353,7 @@ impl ChannelState {
         self.feed.now().unwrap_or(Instant::ZERO)
     }
 
-    /// Wants the events of the suppliers that a subscriber selects, or that the file keeps.
+    /// Requests from the feed the suppliers of all events that a subscriber selects or the file keeps.
     pub fn select(&self) {
         let subscribers = self.subscribers();
         let active: Vec<_> = subscribers.iter().filter(|subscriber| !subscriber.is_suspended()).collect();
@@ -401,7 +401,7 @@ impl ChannelState {
     fn pass_on(&self, pushed: &SuppliedEvent) {
         let supplied = self.of(pushed.supplier);
         let payload: Arc<[u8]> = pushed.payload().into();
-        // In the order of `subscribe`.
+        // The same locking order as in `subscribe`.
         let (subscribers, mut kept) = (self.subscribers(), lock(&self.kept));
         for position in &supplied.events {
             let event = ReceivedEvent {
@@ -440,7 +440,7 @@ impl ChannelState {
     }
 }
 
-/// No section of the channel panics half-way.
+/// No code of the channel panics while it holds a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! The event channel of a node: events of the run for programs that are not operations, and publications from them.
+//! The event channel of a node: code outside the lanes receives the events of a run, and publishes events.
 //!
 //! Consumers among the operations need no channel: the dispatcher releases them (`after = { event = ... }` in the
-//! file). An [`EventChannel`] serves everything else: the shell, threads of the program, other transports. It runs on
-//! one thread at normal priority, so a slow or failing subscriber delays neither a lane nor another subscriber.
+//! file). An [`EventChannel`] serves the shell, other threads of the program, and other transports. It has one thread
+//! at normal priority. A slow or failing subscriber delays neither a lane nor another subscriber.
 //!
 //! ```text
 //!   supplier's job completes ─► feed ─► channel's thread ─► queue of each subscriber ─► Subscriber::receive

@@ -1,4 +1,4 @@
-//! The queue of one subscriber: a limit, a rule for what is dropped, and a lifespan. No clock, no lock.
+//! The queue of one subscriber: a limit, a drop rule and a lifespan. Without a clock and without a lock.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use hyoshi_model::{Instant, Span, WhenFull};
 /// The properties of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The most events that wait for the subscriber.
+    /// The maximum number of events that wait for the subscriber.
     pub limit: usize,
-    /// Which event is lost when another one arrives at a full queue.
+    /// Which event is dropped when one arrives at a full queue.
     pub when_full: WhenFull,
-    /// Events that were pushed longer ago than this are dropped instead of delivered; `None`: none are.
+    /// Events that were pushed longer ago than this are dropped instead of delivered; `None`: no limit.
     pub lifespan: Option<Span>,
-    /// The subscription ends when its subscriber has asked for no event for this long; `None`: it does not.
+    /// The subscription ends after this time without a call of `receive`; `None`: it does not.
     pub idle: Option<Span>,
 }
 
@@ -37,13 +37,13 @@ pub struct QueueCounts {
     pub suspended: u64,
 }
 
-/// See the module. `T` is an event, with the time of its push.
+/// The queue of one subscriber. `T` is an event; the time of its push is beside it.
 #[derive(Debug)]
 pub(crate) struct SubscriberQueue<T> {
     properties: Subscription,
     waiting: VecDeque<(Instant, T)>,
     suspended: bool,
-    /// When the subscriber last asked.
+    /// The last call of `pop`.
     asked: Instant,
     pub counts: QueueCounts,
 }
@@ -54,12 +54,12 @@ impl<T> SubscriberQueue<T> {
         SubscriberQueue { properties, waiting, suspended: false, asked: now, counts }
     }
 
-    /// True if the subscriber has not asked for too long.
+    /// True if the last call of `pop` is longer ago than `idle`.
     pub fn is_idle(&self, now: Instant) -> bool {
         self.properties.idle.is_some_and(|idle| now.since(self.asked) > idle)
     }
 
-    /// While suspended, events are counted and dropped; those that wait stay.
+    /// Suspends or resumes. While suspended, new events are counted and dropped; waiting events stay.
     pub fn suspend(&mut self, suspended: bool) {
         self.suspended = suspended;
     }
@@ -68,7 +68,7 @@ impl<T> SubscriberQueue<T> {
         self.suspended
     }
 
-    /// Adds an event pushed at `pushed`. True if the subscriber has one more.
+    /// Adds an event pushed at `pushed`. True if one more event waits.
     pub fn push(&mut self, pushed: Instant, event: T) -> bool {
         if self.suspended {
             self.counts.suspended += 1;

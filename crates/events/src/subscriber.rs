@@ -1,4 +1,4 @@
-//! A subscription, as its subscriber sees it.
+//! The subscriber's end of a subscription.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -96,7 +96,7 @@ impl SubscriberState {
     }
 
     fn queue(&self) -> MutexGuard<'_, SubscriberQueue<ReceivedEvent>> {
-        // No section panics half-way.
+        // No code panics while it holds this lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,8 +109,8 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// The next event. Waits for one at most for `most`. `None` after that, or if the subscription or the channel
-    /// has ended and no event waits.
+    /// The next event; waits for it at most `most`. `None` after that time, or if no event waits and the subscription
+    /// or the channel has ended.
     pub fn receive(&self, most: Span) -> Option<ReceivedEvent> {
         let until = WallClock::now() + Duration::from_nanos(most.as_nanos());
         let mut queue = self.state.queue();
@@ -127,13 +127,13 @@ impl Subscriber {
         }
     }
 
-    /// Receives nothing until [`resume`](Self::resume): events in the meantime are counted and dropped.
+    /// Suspends the subscription until [`resume`](Self::resume): new events are counted and dropped.
     pub fn suspend(&self) {
         self.state.queue().suspend(true);
         self.channel.select();
     }
 
-    /// Receives events again.
+    /// Resumes the subscription.
     pub fn resume(&self) {
         self.state.queue().suspend(false);
         self.channel.select();
@@ -144,7 +144,7 @@ impl Subscriber {
         self.channel.disconnect(&self.state);
     }
 
-    /// Waits at most for `most` until the subscription or the channel ends. True if it has ended.
+    /// Waits until the subscription or the channel ends, at most `most`. True if it has ended.
     pub fn ends_within(&self, most: Span) -> bool {
         let (queue, most) = (self.state.queue(), Duration::from_nanos(most.as_nanos()));
         let waited = self.state.arrived.wait_timeout_while(queue, most, |_| !self.has_ended());
@@ -156,12 +156,12 @@ impl Subscriber {
         self.state.has_ended() || self.channel.is_over()
     }
 
-    /// False once it has ended: it was disconnected, or its subscriber was idle.
+    /// False after it was disconnected, or its subscriber was idle.
     pub fn is_connected(&self) -> bool {
         !self.state.has_ended()
     }
 
-    /// What happened to its events.
+    /// The counts of its events.
     pub fn counts(&self) -> QueueCounts {
         self.state.queue().counts
     }

@@ -176,7 +176,7 @@ fn what_the_file_does_not_have_is_refused_with_a_remedy() {
     assert_eq!(channel.subscribe(&["status"], long).unwrap_err(), SubscribeError::TooLong { limit: 65_537 });
     let refusal = |name: &str, payload: &[u8]| channel.publish(name, payload).unwrap_err().to_string();
     assert_eq!(refusal("sensor/*", b""), "unknown event `sensor/*`");
-    assert!(refusal("status", b"").ends_with("none of its suppliers on this node is called"));
+    assert!(refusal("status", b"").ends_with("no supplier on this node has `called = true`"));
     publish(&channel, "state/map", b"1");
     assert!(refusal("state/map", b"12").contains("operation `map` rejected event `state/map`: payload longer"));
     let many: Vec<Subscriber> =

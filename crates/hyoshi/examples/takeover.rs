@@ -3,7 +3,7 @@
 //!     cargo run --release --example takeover -- run examples/takeover.toml --host primary
 //!     cargo run --release --example takeover -- run examples/takeover.toml --host backup
 //!
-//! Shown here: `replicate` in the file, the age of a replica (`age`), and a limit that `hyoshi check` proves: while the
+//! It shows `replicate` in the file, the age of a replica (`age`), and a limit that `hyoshi check` proves: while the
 //! primary is alive, the replica is never older than the `max_age` of the chain.
 
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use hyoshi::{Bodies, Span, Strategies, System};
 
-/// The number of a step, and the sum of all numbers until then: a state that cannot be made up.
+/// The number of a step, and the sum of all numbers up to it: a state that depends on all earlier steps.
 type State = [u64; 2];
 
 /// The output of the backup: its state, the step at which it took over, and the age of the replica then, in ns.

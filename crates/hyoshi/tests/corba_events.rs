@@ -1,4 +1,4 @@
-//! Events of a run at programs of omniORB's: its consumers receive them, and its supplier publishes.
+//! Events of a run in omniORB programs: their consumers receive events, and their supplier publishes.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,13 +10,13 @@ use crate::common::loopback::unused_address;
 use crate::common::programs::{PATIENCE, Program, build};
 use crate::common::{Ended, Place, alone};
 
-/// omniORB's program; none where omniORB is not installed.
+/// The omniORB program. If omniORB is not installed, `None`, and a printed line.
 fn omniorb() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| build("events").map(|directory| directory.join("events"))).clone()
 }
 
-/// A rover whose fixes come from outside.
+/// A rover that receives position fixes from outside.
 fn rover(address: &str) -> String {
     format!(
         r#"
@@ -93,7 +93,7 @@ fn consumers_and_suppliers_of_omniorb_take_part_in_a_run() {
     assert_eq!(["gps", "fuse"].map(jobs), [6, 6], "{summary}");
     let notes: Vec<&str> =
         summary["notes"].as_array().unwrap().iter().filter_map(|note| note["text"].as_str()).collect();
-    assert!(notes.iter().any(|note| note.starts_with("event sensor/gps at CORBA programs: ")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.starts_with("event sensor/gps, CORBA programs: ")), "{notes:?}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl<'a> Run<'a> {
         self.place.hyoshi(&format!("events {words} {}", self.control))
     }
 
-    /// The states of the events, by name, once `ready` holds for them.
+    /// The states of the events, by name, when `ready` is true for them.
     fn states(&self, ready: impl Fn(&dyn Fn(&str) -> Value) -> bool) -> Vec<Value> {
         let began = Instant::now();
         loop {
@@ -114,7 +114,7 @@ fn the_loss_of_a_host_is_an_event_and_its_events_resume_after_its_return() {
     station.states(|state| pushed(&state("alarm/obstacle")) > alarms(&lost) + 2);
 }
 
-/// Writes the example with endpoints of its own.
+/// Writes the example with its own endpoints.
 fn over_sockets(place: &Place) {
     let endpoint = |host: &str| format!("unix/{}", place.path().join(host).display());
     let text = std::fs::read_to_string(example("uav-chain.toml")).unwrap();

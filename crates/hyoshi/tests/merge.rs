@@ -198,8 +198,8 @@ fn clocks_that_differ_are_told_and_every_verb_still_holds() {
     let offsets = offsets("merged.hyo");
     // One for each processor of the station, and more only where a reply came too soon.
     assert!(offsets.contains(&400_000) && offsets.iter().all(|offset| *offset <= 400_000), "{offsets:?}");
-    // The chain begins and ends at the drone. What is sampled on the way counts by its clock: by it the signals to the
-    // station need 0.4 ms more, and those back 0.4 ms less.
+    // The chain begins and ends at the drone, and samples on the way count by the drone's clock. By this clock, signals to
+    // the station need 0.4 ms more, and signals back 0.4 ms less.
     let chain = |file: &str| {
         let mut json = place.hyoshi(&format!("trace summary {file} --format json")).json();
         let stages = json["chains"][0]["stages"].take();

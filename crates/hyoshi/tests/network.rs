@@ -1,4 +1,4 @@
-//! Classes of traffic of a host that runs by itself, in network namespaces.
+//! Traffic classes of `run --host`, in network namespaces.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Ended, Place, alone, missing};
 use crate::namespaces::{ADDRESSES, DEVICE, Namespaces};
 
-/// Two hosts. `sense` triggers the critical `act`, and `look` the other `log`, on the other host.
+/// Two hosts. On the other host, `sense` triggers the critical `act`, and `look` triggers the non-critical `log`.
 fn system(duration: &str, device: &str) -> String {
     let [drone, station] = ADDRESSES;
     format!(
@@ -98,7 +98,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// The packets that the most urgent class has sent.
+/// The number of packets that the most urgent class has sent.
 fn urgent_packets(namespaces: &Namespaces) -> u64 {
     let shown = namespaces.tc(0, &format!("-s class show dev {DEVICE}"));
     let of_class = shown.split("class htb ").find(|class| class.starts_with("4859:10 "));

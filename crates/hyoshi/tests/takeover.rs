@@ -60,7 +60,7 @@ fn the_backup_takes_over_within_two_flush_periods_from_the_state_of_the_replica(
     let text = std::fs::read_to_string(example("takeover.toml")).unwrap();
     let own = |text: String, port: &str| text.replace(&format!("127.0.0.1:{port}"), &unused_address().to_string());
     let text = ["7481", "7482"].into_iter().fold(text, own);
-    // Five times as slow: a machine that stalls for half a second does not stop the flushes of a live primary.
+    // Five times slower: the primary must flush in time on a machine that stalls for half a second.
     let slower = |text: String, span: &str| {
         let slow = span.trim_end_matches("ms").parse::<u32>().unwrap() * 5;
         text.replace(&format!("\"{span}\""), &format!("\"{slow}ms\""))

@@ -22,10 +22,10 @@ pub struct Event {
     pub payload: u32,
     /// How many of the latest events the channel of a node keeps for late subscribers.
     pub keep: u32,
-    /// Where programs of other ORBs receive it and, if a supplier is called, publish it. All suppliers are then on one
-    /// host. Two events have all endpoints in common, or none.
+    /// Where CORBA programs receive it and, if a supplier has `called = true`, publish it. All suppliers are then on
+    /// one host. Two events have the same endpoints, or none in common.
     pub endpoints: Vec<Endpoint>,
-    /// True if other machines may do so without encryption.
+    /// True if other machines may reach these endpoints without encryption.
     pub insecure: bool,
 }
 

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// The class of a packet's traffic for routers and switches, in the IP header: 0 to 63. As text a name of RFC 4594
-/// (`EF`, `AF41`, `CS6`) or the number.
+/// A number in the IP header, 0 to 63, by which routers and switches choose a packet's queue. As text it is a name of
+/// RFC 4594 (`EF`, `AF41`, `CS6`) or the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dscp(u8);
 
@@ -85,23 +85,24 @@ impl FromStr for Dscp {
     }
 }
 
-/// The most classes of a device, without that of the other packets: HTB has eight priorities.
+/// The maximum number of classes of a device, without the class of other packets: HTB has eight priorities.
 pub const CLASSES: usize = 7;
 
-/// The least share of a class, and the least share that classes leave to the other packets, in parts per million.
+/// The minimum share of a class, and the minimum share left for other packets, in parts per million.
 pub const LEAST_SHARE: u32 = 10_000;
 
-/// The longest name of a device (IFNAMSIZ).
+/// The maximum length of a device's name (IFNAMSIZ).
 pub const DEVICE_NAME: usize = 15;
 
-/// A network device of a host. Its packets leave in classes, at most at its rate.
+/// A network device of a host. It sends packets in classes, at most at its rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkDevice {
     /// Its name in Linux, at most [`DEVICE_NAME`] bytes.
     pub name: String,
     /// The rate of its link, in bit/s.
     pub rate: u64,
-    /// The most urgent class first, at most [`CLASSES`]. Other packets have the rest of the rate. Each DSCP occurs once.
+    /// The most urgent class first, at most [`CLASSES`]. Other packets have the rest of the rate. Each DSCP occurs
+    /// once.
     pub classes: Vec<TrafficClass>,
 }
 
@@ -112,7 +113,7 @@ pub struct TrafficClass {
     pub dscp: Vec<Dscp>,
     /// The guaranteed share of the device's rate, in parts per million. All shares leave [`LEAST_SHARE`].
     pub share: u32,
-    /// The share that they may use while other classes do not, in parts per million: at least `share`.
+    /// The share that they may use while other classes need less, in parts per million: at least `share`.
     pub ceiling: u32,
 }
 

@@ -113,7 +113,7 @@ pub struct Host {
     pub insecure: bool,
     /// The largest difference between its clock and those of other hosts while a system runs in several processes.
     pub clock_error: Option<Span>,
-    /// Its devices with classes of traffic while a system runs in several processes; no device occurs twice.
+    /// Its devices with traffic classes, if the system runs in several processes; no device occurs twice.
     pub network: Vec<NetworkDevice>,
 }
 
@@ -212,9 +212,9 @@ pub struct Operation {
     pub on_miss: OnMiss,
     /// Release guard of a triggered operation.
     pub guard: Guard,
-    /// Of a triggered operation: it is released when no trigger has released it for this long.
+    /// For a triggered operation: it is released after this time without a trigger.
     pub timeout: Option<Span>,
-    /// Of a triggered operation: a job with an older origin at its first dispatch is dropped.
+    /// For a triggered operation: a job with an older origin at its first dispatch is dropped.
     pub lifespan: Option<Span>,
     /// Bytes that a job may pass to the jobs it triggers; 0 for none.
     pub payload: u32,
@@ -229,7 +229,7 @@ impl Operation {
     }
 }
 
-/// The replicas of an operation's output: other hosts keep a copy, for operations there that read it.
+/// The replicas of an operation's output: copies on other hosts, for operations there that read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replication {
     /// The hosts with a replica: not the operation's own, at least one, sorted.
@@ -238,8 +238,8 @@ pub struct Replication {
     pub flush: FlushPoint,
 }
 
-/// The delays of an operation's flushes to one host, drawn for each job. At completion it is always the least one: an
-/// output arrives no later than the signals of that completion.
+/// The delays of an operation's flushes to one host, drawn for each job. A flush at completion always has the least
+/// delay, so the output arrives no later than the signals of that completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushDelay {
     seed: u64,
@@ -255,19 +255,19 @@ impl FlushDelay {
     }
 }
 
-/// When an output is sent to its replicas (Kokyu, section II: operations deliver
-/// their values to the replication service by their deadlines, sensors flush and then push).
+/// When an output is sent to its replicas (Kokyu, section II: operations deliver their values to the replication
+/// service by their deadlines; sensors flush and then push).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlushPoint {
     /// At the deadline of its job. The output of a late job is not sent.
     #[default]
     Deadline,
-    /// When its job completes, before the completion triggers others.
+    /// When its job completes, before the completion triggers other operations.
     Completion,
 }
 
 impl FlushPoint {
-    /// When the output of a job is sent that completed at `end`; `None` if it is too late.
+    /// When the output of a job that completed at `end` is sent; `None` if it is too late.
     pub fn of_job(self, end: Instant, deadline: Instant) -> Option<Instant> {
         match self {
             FlushPoint::Deadline => (end <= deadline).then_some(deadline),
@@ -304,7 +304,7 @@ pub struct Correlation {
     pub predecessors: Vec<OperationId>,
     /// For each of them the number of its group, from 0.
     pub groups: Vec<u16>,
-    /// How far apart the origins of joined completions may be: an older one is dropped.
+    /// The largest difference between the origins of joined completions; an older completion is dropped.
     pub within: Option<Span>,
 }
 
@@ -325,7 +325,7 @@ impl Correlation {
         })
     }
 
-    /// Whether each group is one operation.
+    /// Whether each group has one operation.
     pub fn is_plain(&self) -> bool {
         self.groups().all(|group| group.len() == 1)
     }

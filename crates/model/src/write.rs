@@ -373,7 +373,8 @@ impl<'a> EventsOf<'a> {
             Trigger::Any(ids) => {
                 let (mut others, selection) = self.selection(operation, ids, names);
                 let selected: Vec<_> = ids.iter().filter(|id| !others.contains(id)).collect();
-                // As read: those that are named, and then the suppliers in order. A single supplier would be `all`.
+                // The reader puts named operations first, then the suppliers in order. It reads a single supplier as
+                // `all`.
                 let read = others.iter().chain(&selected).copied().eq(ids) && selected.is_sorted();
                 if !read || ids.len() == 1 {
                     others = ids.iter().collect();
@@ -391,7 +392,7 @@ impl<'a> EventsOf<'a> {
             let (others, selection) = self.selection(operation, group, names);
             items.push(match (selection, &others[..]) {
                 (Some(selection), []) => selection,
-                // Names after tables would be read before them.
+                // The reader would put names after tables before them.
                 (None, [one]) if !tables => name(names, **one),
                 (selection, others) => format!("{{ any = {} }}", self.items(others, selection, names)),
             });

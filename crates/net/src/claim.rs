@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct DeviceClaim(#[allow(dead_code, reason = "it is held, not read")] Option<File>);
 
 impl DeviceClaim {
-    /// Claims a device of this network namespace. Without a directory for claims it claims nothing.
+    /// Claims a device of this network namespace. Without a directory for claims, it succeeds without a lock.
     pub fn take(device: &str) -> Result<DeviceClaim, NetworkError> {
         let Some(mut file) = folder().and_then(|folder| open(&folder, device)) else { return Ok(DeviceClaim(None)) };
         let until = Instant::now() + PATIENCE;
@@ -33,7 +33,7 @@ impl DeviceClaim {
                 Ok(true) => break,
                 Ok(false) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
                 Ok(false) => return Err(NetworkError::InUse { device: device.to_owned(), pid: read_pid(&mut file) }),
-                // The file system has no locks.
+                // The file system does not support locks.
                 Err(_) => return Ok(DeviceClaim(None)),
             }
         }

@@ -1,27 +1,27 @@
-//! Why a device has no classes.
+//! The reasons why a device has no classes.
 
 use std::fmt;
 use std::io;
 
 use crate::plan::HANDLE;
 
-/// See the module.
+/// The reason why a device has no classes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// There is no device of that name here.
+    /// The network namespace has no device of that name.
     NoDevice {
         /// The name.
         device: String,
     },
-    /// Another program, or a person, has set a queueing discipline.
+    /// Another program or a user has set a queueing discipline.
     Occupied {
         /// The device.
         device: String,
         /// The discipline with its number, as `tc` prints it.
         found: String,
     },
-    /// Another run holds classes on the device.
+    /// Another run has set classes on the device.
     InUse {
         /// The device.
         device: String,
@@ -40,7 +40,7 @@ pub enum NetworkError {
         /// The module.
         module: &'static str,
     },
-    /// The kernel has installed other rates than asked for.
+    /// The rates in the kernel differ from the plan, or a class is missing.
     NotAsPlanned {
         /// The device.
         device: String,
@@ -49,9 +49,9 @@ pub enum NetworkError {
     Kernel {
         /// The device.
         device: String,
-        /// What was to be done.
+        /// The step that failed.
         step: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -64,9 +64,9 @@ impl fmt::Display for NetworkError {
                 write!(f, "device `{device}` has a queueing discipline of another program: {found}")
             }
             NetworkError::InUse { device, pid: Some(pid) } => {
-                write!(f, "process {pid} holds classes on device `{device}`")
+                write!(f, "process {pid} has set classes on device `{device}`")
             }
-            NetworkError::InUse { device, pid: None } => write!(f, "another run holds classes on device `{device}`"),
+            NetworkError::InUse { device, pid: None } => write!(f, "another run has set classes on device `{device}`"),
             NetworkError::NotPermitted { device } => {
                 write!(f, "no permission to set classes on device `{device}` (CAP_NET_ADMIN)")
             }
@@ -89,9 +89,9 @@ impl NetworkError {
         match self {
             NetworkError::NoDevice { .. } => "write a name that `ip link` prints".to_owned(),
             NetworkError::Occupied { device, .. } => {
-                format!("if nothing needs it: tc qdisc del dev {device} root")
+                format!("if no program needs it: tc qdisc del dev {device} root")
             }
-            NetworkError::InUse { .. } => "stop the other run, or name another device".to_owned(),
+            NetworkError::InUse { .. } => "stop the other run, or use another device".to_owned(),
             NetworkError::NotPermitted { .. } => {
                 "run as root, or grant it: setcap cap_net_admin+ep on the program".to_owned()
             }
@@ -100,7 +100,7 @@ impl NetworkError {
             }
             NetworkError::NotAsPlanned { .. } => "report this with the output of `uname -r`".to_owned(),
             NetworkError::Kernel { device, .. } => {
-                format!("look at `tc qdisc show dev {device}`; classes of Hyoshi have the number {HANDLE:x}:")
+                format!("see `tc qdisc show dev {device}`; Hyoshi's classes have the number {HANDLE:x}:")
             }
         }
     }

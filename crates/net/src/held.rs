@@ -1,4 +1,4 @@
-//! Classes in the kernel, as long as a run needs them.
+//! Classes in the kernel during a run.
 
 use crate::claim::DeviceClaim;
 use crate::error::NetworkError;
@@ -6,7 +6,7 @@ use crate::kernel::{DeviceControl, RootQueue};
 use crate::message;
 use crate::plan::ClassPlan;
 
-/// The classes of a device, until it is dropped.
+/// The classes of a device. They are removed when this is dropped.
 ///
 /// ```text
 ///   default discipline ── apply ──► ours ── remove, or drop ──► default discipline
@@ -28,9 +28,9 @@ pub struct HeldClasses {
 pub struct ClassCounts {
     /// The guaranteed rate, in octets per second.
     pub rate: u64,
-    /// The rate that it may reach.
+    /// The rate that it may reach, in octets per second.
     pub ceiling: u64,
-    /// Octets that it has sent, with the headers of Ethernet.
+    /// Octets that it has sent, with Ethernet headers.
     pub octets: u64,
     /// Packets that it has sent; wraps around.
     pub packets: u32,
@@ -56,7 +56,7 @@ impl HeldClasses {
             RootQueue::Foreign(found) => return Err(NetworkError::Occupied { device: device.clone(), found }),
         }
         if let Err(error) = control.install(&plan) {
-            // What was installed before the error.
+            // Remove what was installed before the error.
             if matches!(control.root(), Ok(RootQueue::Ours)) {
                 let _ = control.remove();
             }
@@ -92,7 +92,7 @@ impl HeldClasses {
     ///
     /// # Errors
     ///
-    /// The kernel's. Nothing is done if another program has replaced them.
+    /// The kernel's. If another program has replaced the classes, this does nothing.
     pub fn remove(mut self) -> Result<(), NetworkError> {
         self.undo()
     }
@@ -109,17 +109,17 @@ impl HeldClasses {
 impl Drop for HeldClasses {
     fn drop(&mut self) {
         if !self.removed {
-            // Classes that are left are replaced by the next run.
+            // The next run replaces classes that remain.
             let _ = self.undo();
         }
     }
 }
 
-/// Removes the classes that a killed run has left on a device. True if there were some.
+/// Removes the classes that a killed run has left on a device. True if the device had some.
 ///
 /// # Errors
 ///
-/// The kernel's, and if another run holds them.
+/// The kernel's, or if another run uses the device.
 pub fn remove_left(device: &str) -> Result<bool, NetworkError> {
     let control = DeviceControl::open(device)?;
     let _claim = DeviceClaim::take(device)?;

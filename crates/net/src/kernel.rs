@@ -1,4 +1,4 @@
-//! Traffic control of the kernel, through netlink (rtnetlink(7)).
+//! The kernel's traffic control, through netlink (rtnetlink(7)).
 
 use std::io;
 
@@ -30,7 +30,7 @@ pub(crate) enum RootQueue {
     Default,
     /// Classes of this crate.
     Ours,
-    /// It was set by hand or by another program.
+    /// Set by a user or by another program.
     Foreign(String),
 }
 
@@ -68,26 +68,26 @@ impl DeviceControl {
         Ok(DeviceControl { name: device.to_owned(), index, handle, runtime })
     }
 
-    /// What is there.
+    /// The present root discipline.
     pub fn root(&self) -> Result<RootQueue, NetworkError> {
         let all = self.handle.qdisc().get().index(self.index).execute();
         let all: Vec<TcMessage> =
             self.runtime.block_on(all.try_collect()).map_err(|error| self.failed(LOOK, io_error(error)))?;
         let is_root = |one: &&TcMessage| one.header.index == self.index && one.header.parent == TcHandle::ROOT;
         let Some(root) = all.iter().find(is_root) else {
-            // Each device has one. It was not understood: then it is not the default.
+            // Each device has a root discipline. One of an unknown format is not the default.
             return Ok(RootQueue::Foreign("unknown".to_owned()));
         };
         let (kind, TcHandle { major, .. }) = (message::kind(root), root.header.handle);
         Ok(match major {
-            // Only disciplines that the kernel has attached itself have no number.
+            // Only the kernel's default disciplines have no number.
             0 => RootQueue::Default,
             HANDLE if kind == message::HTB => RootQueue::Ours,
             _ => RootQueue::Foreign(format!("{kind} {major:x}:")),
         })
     }
 
-    /// Adds all of a plan to a device with the kernel's default discipline.
+    /// Installs a plan on a device that has the kernel's default discipline.
     pub fn install(&self, plan: &ClassPlan) -> Result<(), NetworkError> {
         let index = self.index;
         use RouteNetlinkMessage::{NewQueueDiscipline, NewTrafficClass, NewTrafficFilter};
@@ -157,8 +157,8 @@ fn io_error(error: Error) -> io::Error {
     }
 }
 
-/// Whether this process may set classes in its network namespace: asks the kernel to remove a discipline that does not
-/// exist from a device that does not exist, which it refuses for one reason or the other.
+/// Whether this process may set classes in its network namespace. It asks the kernel to remove a discipline from a
+/// device that does not exist: the error shows whether the permission is missing.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Classes of traffic on a network device: bulk traffic that saturates a link does not delay critical completions.
+//! Traffic classes on a network device: bulk traffic that saturates a link does not delay critical completions.
 //!
 //! A [`ClassPlan`] (pure) derives the classes of a device from the file: hierarchical token buckets (HTB, tc-htb(8)),
 //! each with a guaranteed rate, a ceiling and a priority, and filters on the DSCP in the IP header (tc-u32(8)).
@@ -10,8 +10,8 @@
 //!                        └──► the rest    ─► short FIFO ─┘
 //! ```
 //!
-//! A queueing discipline that was set by hand or by another program stays untouched: the device is refused. Classes
-//! that a killed run has left have a known number, [`HANDLE`], and are replaced.
+//! If another program or a user has set a queueing discipline, it stays, and the device is refused. Classes that a
+//! killed run has left have a known number, [`HANDLE`], and are replaced.
 
 #![forbid(unsafe_code)]
 

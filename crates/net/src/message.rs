@@ -1,5 +1,5 @@
-//! Messages of traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`), from a plan, and the classes in the kernel's
-//! answers.
+//! Translates plans to messages of traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`), and the kernel's answers
+//! to classes.
 
 use hyoshi_model::Dscp;
 use rtnetlink::packet_core::{DefaultNla, NlasIterator};
@@ -21,7 +21,7 @@ const HTB_VERSION: u32 = 3;
 const ETHERNET: u8 = 1;
 /// Nanoseconds of a tick of the scheduler (`PSCHED_SHIFT`).
 const TICK: u64 = 64;
-/// Octets that a class sends before the next one of its priority: each class has a priority of its own.
+/// Octets that a class sends before the next one of the same priority. Each class has its own priority.
 const QUANTUM: u32 = 1_600;
 
 /// The name of the discipline with classes.
@@ -57,14 +57,14 @@ pub(crate) fn root(index: i32, plan: &ClassPlan) -> TcMessage {
     root
 }
 
-/// Its removal.
+/// The removal of the root discipline.
 pub(crate) fn no_root(index: i32) -> TcMessage {
     let mut root = TcMessage::with_index(index);
     (root.header.handle, root.header.parent) = (class(0), TcHandle::ROOT);
     root
 }
 
-/// The class that contains the others, then these, the most urgent first.
+/// The parent class, then its child classes, the most urgent first.
 pub(crate) fn classes(index: i32, plan: &ClassPlan) -> Vec<TcMessage> {
     let htb = |minor, parent, rate, ceiling, priority| {
         let mut message = message(index, class(minor), class(parent), HTB);
@@ -75,7 +75,7 @@ pub(crate) fn classes(index: i32, plan: &ClassPlan) -> Vec<TcMessage> {
     [htb(ALL, 0, plan.rate, plan.rate, 0)].into_iter().chain(plan.classes.iter().map(leaf)).collect()
 }
 
-/// struct tc_htb_opt, and rates beyond 32 bits.
+/// `struct tc_htb_opt`, and rates beyond 32 bits.
 fn htb_options(rate: u64, ceiling: u64, priority: u32) -> Vec<TcOption> {
     let mut octets = Vec::with_capacity(44);
     for rate in [rate, ceiling] {
@@ -133,7 +133,7 @@ pub(crate) fn filters(index: i32, plan: &ClassPlan) -> Vec<TcMessage> {
 /// Compares the word at an offset in the IP header. Filters of a priority have one protocol.
 fn filter(index: i32, priority: u16, protocol: u16, to: u16, value: u32, mask: u32, offset: i32) -> TcMessage {
     let (mut key, mut selector) = (TcU32Key::default(), TcU32Selector::default());
-    // In host order: the crate converts them.
+    // In host order: rtnetlink converts them.
     (key.val, key.mask, key.off) = (value, mask, offset);
     (selector.nkeys, selector.flags, selector.keys) = (1, TcU32SelectorFlags::Terminal, vec![key]);
     let mut filter = message(index, TcHandle::UNSPEC, class(0), TcFilterU32::KIND);
@@ -152,7 +152,7 @@ pub(crate) fn kind(message: &TcMessage) -> &str {
     }
 }
 
-/// A class in the kernel, if it is one of ours below the one that contains them.
+/// A class in the kernel, if it is a child class of this crate.
 pub(crate) fn read(message: &TcMessage) -> Option<(u16, ClassCounts)> {
     let TcHandle { major, minor } = message.header.handle;
     if major != HANDLE || minor == ALL {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_class_read_back_has_the_rates_that_were_written() {
-        // 9 Gbit/s is beyond 32 bits of octets per second in neither rate, 90 Gbit/s in both.
+        // 9 Gbit/s fits in 32 bits of octets per second, 90 Gbit/s does not.
         for rate in [100_000_000, 9_000_000_000, 90_000_000_000] {
             let plan = ClassPlan::new(&NetworkDevice::new("eth0", rate));
             for (message, planned) in classes(7, &plan).iter().skip(1).zip(&plan.classes) {

@@ -3,10 +3,10 @@
 use hyoshi_model::{Dscp, NetworkDevice};
 
 /// The major number of the root discipline and of its classes: `4859:`, "HY" in ASCII. The kernel chooses numbers from
-/// 8000 on, and people small ones.
+/// 8000 on, and users usually small ones.
 pub const HANDLE: u16 = 0x4859;
 
-/// The minor number of the class that contains the others, with the device's rate.
+/// The minor number of the parent class, which has the device's rate.
 pub(crate) const ALL: u16 = 1;
 
 /// The minor number of the first class.
@@ -15,20 +15,20 @@ const FIRST: u16 = 0x10;
 /// Octets of a full Ethernet frame, as HTB counts them.
 const FRAME: u64 = 1_514;
 
-/// How long packets may wait in a class that sends at its ceiling. Then they are dropped, and TCP slows down.
+/// How long packets may wait in a class that sends at its ceiling. Beyond that they are dropped, and TCP slows down.
 const FIFO_MS: u64 = 20;
 
-/// The least and the greatest length of a FIFO, in packets. The kernel's default is 1,000.
+/// The minimum and maximum length of a FIFO, in packets. The kernel's default is 1,000.
 const FIFO_PACKETS: (u64, u64) = (16, 1_000);
 
-/// The classes of a device. See the crate.
+/// The classes of a device. See the [crate](crate).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassPlan {
     /// The device's name.
     pub device: String,
     /// Its rate, in octets per second.
     pub rate: u64,
-    /// The most urgent first. The last one has the packets of no other class.
+    /// The most urgent class first. The last one has all packets that are in no other class.
     pub classes: Vec<PlannedClass>,
 }
 
@@ -37,15 +37,15 @@ pub struct ClassPlan {
 pub struct PlannedClass {
     /// Its minor number.
     pub minor: u16,
-    /// The DSCPs of its packets; empty for the packets of no other class.
+    /// The DSCPs of its packets; empty for the last class.
     pub dscp: Vec<Dscp>,
-    /// The order in which classes use what others leave; 0 is first.
+    /// The order in which classes use the spare rate; 0 is first.
     pub priority: u32,
     /// The guaranteed rate, in octets per second.
     pub rate: u64,
-    /// The rate that it may reach while others leave some.
+    /// The rate that it may reach with spare rate, in octets per second.
     pub ceiling: u64,
-    /// The most packets that wait.
+    /// The maximum number of packets that wait.
     pub fifo: u32,
 }
 
@@ -67,18 +67,18 @@ impl ClassPlan {
         ClassPlan { device: device.name.clone(), rate, classes }
     }
 
-    /// The class of the most urgent packets, which also has the address resolution of the network.
+    /// The class of the most urgent packets. It also has the packets of address resolution.
     pub(crate) fn first(&self) -> u16 {
         FIRST
     }
 
-    /// The class of packets without one.
+    /// The class of packets that match no filter.
     pub(crate) fn default_class(&self) -> u16 {
         self.classes.last().map_or(FIRST, |class| class.minor)
     }
 }
 
-/// What a class may send at once after a pause: its rate for a millisecond, and a frame.
+/// The octets that a class may send at once after a pause: its rate for a millisecond, and a frame.
 pub(crate) fn burst(rate: u64) -> u64 {
     rate / 1_000 + FRAME
 }

@@ -1,4 +1,4 @@
-//! Classes in network namespaces that the tests make.
+//! Classes in network namespaces that the tests create.
 
 #[path = "common/namespaces.rs"]
 mod namespaces;
@@ -69,7 +69,7 @@ fn classes_have_their_rates_get_their_packets_and_leave_nothing_behind() {
             send(100, dscp);
             let after = packets();
             let sent: Vec<u64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
-            // A few packets are of the kernel, for example for groups of IPv6.
+            // The kernel sends a few packets itself, for example for IPv6 groups.
             assert!((200..220).contains(&sent[class]), "DSCP {dscp}: {sent:?}");
             assert!(sent.iter().sum::<u64>() < 220, "DSCP {dscp}: {sent:?}");
         }

@@ -6,13 +6,13 @@
 //! process, from the delivery of an arrived completion to the start of its job on an idle lane. The goal: the chain
 //! needs at most 1.2 times the sum of the other two. They are measured alternately, several rounds of each.
 //!
-//! *Overload*: the chain, and the bare oneway between ordinary threads, beside four spinners on these CPUs. The goal for
+//! *Overload*: the chain, and the bare oneway between ordinary threads, beside four spinners on these CPUs. The goal of
 //! the chain: p99 below 1 ms.
 //!
-//! *Hop*: the CPU time of the second process for each job of the middle of a chain that returns to the first one:
-//! receive, release guard, lane, send. It includes the rest of the node: clocks, its control, reading of its events. The
-//! goal: at most 60 us (DT/EC, section 4: 544 us). *Relay*: the same of a single thread that reads messages of the same
-//! size from one TCP connection and writes them to another: what the kernel needs.
+//! *Hop*: a chain returns to the first process. The hop is the CPU time of the second process for each job in the
+//! middle of this chain: receive, release guard, lane, send. It includes the rest of the node: clocks, control, events.
+//! The goal: at most 60 us (DT/EC, section 4: 544 us). *Relay*: the CPU time of a single thread that reads messages of
+//! the same size from one TCP connection and writes them to another. This is the part of the kernel.
 //!
 //! Both processes are on one machine, so CLOCK_MONOTONIC is common to them.
 

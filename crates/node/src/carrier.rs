@@ -1,4 +1,4 @@
-//! What carries completions between nodes: IIOP, or a [`CompletionCarrier`] that the caller of
+//! Transports of completions between nodes: IIOP, or a [`CompletionCarrier`] that the caller of
 //! [`NodePeers::start`](crate::NodePeers::start) provides. Introductions, clocks and sessions always use IIOP.
 
 use std::fmt;
@@ -14,27 +14,28 @@ use crate::idl::hyoshi_node as wire;
 use crate::peer::{Inbox, OtherHost};
 use crate::shared::NodeState;
 
-/// The pause after a message that is refused. Shorter than that of the ORB's threads: a carrier's threads may read for
-/// several peers.
+/// The pause after a refused message. It is shorter than that of the ORB's threads, because a carrier's thread may read
+/// for several peers.
 const REFUSED: Duration = Duration::from_millis(1);
 
-/// A transport of completions besides IIOP. Dropping it closes its connections.
+/// Another transport of completions than IIOP. Dropping it closes its connections.
 pub trait CompletionCarrier: fmt::Debug + Send + Sync {
-    /// Listens for completions to this host, and begins to connect to the other hosts. Threads above the lanes pass
-    /// what arrives to `arriving`.
+    /// Listens for completions to this host, and begins to connect to the other hosts. Its threads run above the lanes
+    /// and pass arriving completions to `arriving`.
     ///
     /// # Errors
     ///
     /// If it cannot listen.
     fn open(&mut self, arriving: ArrivingCompletions, cpu: Option<u32>) -> Result<(), CarrierError>;
 
-    /// Sends to a host; `None` if that host receives over IIOP.
+    /// The sender to a host; `None` if that host receives over IIOP.
     fn sender(&mut self, to: HostId) -> Option<Box<dyn CompletionSender>>;
 }
 
 /// Sends completions to one other host. Its thread is above the lanes.
 pub trait CompletionSender: Send {
-    /// Sends or queues a completion in a session, without waiting for a peer that does not read. False if it cannot.
+    /// Sends or queues a completion in a session, without waiting for a peer that does not read. False if the
+    /// completion was dropped.
     fn send(&mut self, session: u64, completion: &Signal, payload: &[u8]) -> bool;
 
     /// Sends what is queued.
@@ -50,7 +51,7 @@ pub struct CarrierError {
     pub remedy: String,
 }
 
-/// Where a carrier passes completions that arrive. They undergo the same checks as those over IIOP.
+/// Receives the completions that arrive over a carrier. It checks them as those over IIOP.
 #[derive(Clone, Debug)]
 pub struct ArrivingCompletions(Arc<NodeState>);
 
@@ -59,8 +60,8 @@ impl ArrivingCompletions {
         ArrivingCompletions(shared)
     }
 
-    /// Passes a completion to its dispatcher, or counts it as rejected. `sequence` counts the completions of the
-    /// session, from 1. Pauses if the session is unknown or the peer exceeds its rate.
+    /// Passes a completion to its dispatcher, or counts it as rejected. `sequence` is the number of the completion in
+    /// the session, from 1. Pauses if the session is unknown or the peer exceeds its rate.
     pub fn arrive(&self, from: HostId, session: u64, sequence: u64, what: &wire::Completion, payload: &[u8]) {
         let Some(peer) = self.0.of_session(session).filter(|peer| peer.host == from) else { return self.refuse() };
         {
@@ -100,7 +101,7 @@ pub(crate) fn receive(peer: &OtherHost, now: u64, what: &wire::Completion, paylo
     })
 }
 
-/// Passes a peer's message to `accept`, with the number of completions that arrived in its session, and counts it as
+/// Passes the queue of a peer and the number of completions in its session to `accept`, and counts the message as
 /// accepted or rejected. False if the peer exceeds its rate.
 pub(crate) fn accept(
     peer: &OtherHost,

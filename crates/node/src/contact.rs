@@ -56,7 +56,7 @@ pub fn corbaloc(endpoint: &Endpoint, key: &str) -> String {
 }
 
 impl PeerStubs {
-    /// Its connections have the class `dscp`.
+    /// The packets of its connections have this DSCP.
     ///
     /// # Errors
     ///
@@ -308,8 +308,8 @@ fn sleep(shared: &NodeState, at: usize, span: Span) {
     shared.wakes[at].wait_until(&shared.clock, now + span);
 }
 
-/// Sends completions and outputs to a peer until the node ends. Those present at one wake-up are sent together. With
-/// `keeps` it opens the connection and keeps it from becoming idle.
+/// Sends completions and outputs to a peer until the node ends. It sends all that are present at a wake-up together.
+/// With `keeps` it opens the connection and prevents that it becomes idle.
 pub(crate) fn send(
     shared: &NodeState,
     at: usize,
@@ -350,7 +350,7 @@ pub(crate) struct IiopSender {
     shared: Arc<NodeState>,
     at: usize,
     dial: Arc<PeerStubs>,
-    /// At each endpoint.
+    /// By endpoint of the peer.
     stubs: Vec<PeerStub>,
 }
 
@@ -362,9 +362,9 @@ impl IiopSender {
     }
 }
 
-/// Sends what departs to one peer.
+/// Sends completions and outputs to one peer.
 pub(crate) trait DepartureSender: Send {
-    /// Sends or queues it in a session, without waiting for a peer that does not read. False if it cannot.
+    /// Sends or queues one in a session, without waiting for a peer that does not read. False if it was dropped.
     fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool;
 
     /// Keeps an idle connection open. True if something is queued.

@@ -1,8 +1,8 @@
-//! Event channels for programs of other ORBs: OMG's event service (formal/2004-10-02), with push suppliers and consumers.
+//! Event channels for CORBA programs: OMG's event service (formal/2004-10-02), with push suppliers and consumers.
 //!
 //! ```text
-//!   supplier's job ─► channel's thread ─► queue of each consumer ─► its thread ═ push(any) ═► consumer elsewhere
-//!   supplier elsewhere ═ push(any) ═► thread of the ORB ─► job of an operation with `called = true`
+//!   supplier's job ─► channel's thread ─► queue of each consumer ─► its thread ═ push(any) ═► CORBA consumer
+//!   CORBA supplier ═ push(any) ═► thread of the ORB ─► job of an operation with `called = true`
 //! ```
 //!
 //! All of its threads run at normal priority, below every lane.
@@ -37,7 +37,7 @@ use suppliers::ProxyPushConsumer;
 /// The largest message: an event with the largest payload (64 KiB) fits.
 const MESSAGE: usize = 128 << 10;
 
-/// The events of a file that programs of other ORBs receive and publish, until it is dropped.
+/// Serves the events of a file to CORBA programs, until it is dropped.
 #[must_use = "clients can connect only while it exists"]
 pub struct CorbaEvents {
     events: Vec<Arc<OfferedEvent>>,
@@ -52,12 +52,12 @@ struct OfferedEvent {
     /// Whether it can be published.
     is_open: bool,
     proxies: Arc<Proxies>,
-    /// That of the channel and its administrations, and that of the proxies.
+    /// The adapter of the channel and its administrations, and the adapter of the proxies.
     adapters: [Adapter; 2],
     counts: EventCounts,
 }
 
-/// For its consumers and suppliers.
+/// The administration of its consumers or suppliers.
 struct EventAdministration(Arc<OfferedEvent>);
 
 #[derive(Debug, Default)]
@@ -68,24 +68,24 @@ struct EventCounts {
     refused: AtomicU64,
 }
 
-/// What happened to an event at programs of other ORBs.
+/// Counts of an event's CORBA consumers and suppliers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorbaEventCounts {
     /// The event.
     pub event: String,
     /// Events that consumers lost because their queues were full.
     pub lost: u64,
-    /// Calls of consumers that failed.
+    /// Failed calls of consumers.
     pub failed: u64,
-    /// Consumers that were disconnected because they did not answer, or do not exist any more.
+    /// Consumers that were disconnected because they did not answer, or no longer exist.
     pub disconnected: u64,
     /// Publications that were refused.
     pub refused: u64,
 }
 
 impl CorbaEvents {
-    /// Offers the events of the file that have endpoints; with `host`, only those that this host supplies. The key of an
-    /// event's channel is its name.
+    /// Serves the events of the file that have endpoints; with `host`, only those that this host supplies. The key of
+    /// an event's channel is its name.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl CorbaEvents {
             builder = builder.tls_server(server.clone()).tls_client(client.clone()).map_err(unusable)?;
         }
         if endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Tls(_))) {
-            // Consumers get no event unencrypted, either.
+            // The node then sends events to consumers only encrypted, too.
             builder = builder.tls_only();
         }
         for endpoint in endpoints {
@@ -174,7 +174,7 @@ impl CorbaEvents {
         Ok(adapters)
     }
 
-    /// Clients can find the event's channel from now on.
+    /// Publishes the event's channel: clients can find it.
     fn activate(&self, event: &Arc<OfferedEvent>) -> Result<(), AdapterError> {
         let [channels, _] = &event.adapters;
         let channel = channels.activate_as::<dyn wire::EventChannel>(event.id("channel"), event.clone())?;
@@ -189,7 +189,7 @@ impl CorbaEvents {
         self.orbs.last().map_or(Ok(()), |(orb, _)| orb.publish(&event.name, &channel))
     }
 
-    /// What happened so far, by event.
+    /// The counts so far, by event.
     pub fn counts(&self) -> Vec<CorbaEventCounts> {
         let counts = |event: &Arc<OfferedEvent>| {
             let EventCounts { lost, failed, disconnected, refused } = &event.counts;
@@ -200,7 +200,7 @@ impl CorbaEvents {
         self.events.iter().map(counts).collect()
     }
 
-    /// Disconnects all clients, and informs those that can be called. It lasts 2 s at most.
+    /// Disconnects all clients, and informs those that can be called. Lasts at most 2 s.
     pub fn end(&self) {
         self.orbs.iter().flat_map(|(_, adapters)| adapters).for_each(|adapter| adapter.pass(Passage::Discarding));
         self.proxies.end_all();

@@ -1,9 +1,9 @@
-//! Completions and outputs that depart to another host, in two classes: critical ones do not wait for others. The class
-//! is that of a completion's target, and of an output's source.
+//! Completions and outputs that depart to another host, in two classes: critical ones do not wait for non-critical
+//! ones. The target of a completion and the source of an output decide the class.
 //!
 //! ```text
 //!   ring ─► critical sender ═ a connection with DSCP EF ═► host
-//!              │ the others
+//!              │ non-critical
 //!              ▼
 //!            ring ─► other sender ═ a connection without DSCP ═► host
 //! ```
@@ -21,10 +21,10 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::idl::hyoshi_node as wire;
 use crate::shared::NodeState;
 
-/// Other completions that wait for their sender. Further ones are dropped and counted.
+/// The maximum number of non-critical departures that wait for their sender. Further ones are dropped and counted.
 const WAITING: usize = 1024;
 
-/// What departs; its payload is beside it.
+/// A completion or output that departs; its payload is beside it.
 #[derive(Clone, Debug)]
 pub(crate) enum Departing {
     /// A completion.
@@ -45,13 +45,13 @@ impl Departing {
 
 /// Where a sender's completions and outputs come from.
 pub(crate) trait Departures {
-    /// Waits for the next one, or until the time limit.
+    /// Waits for the next departure, or until the time limit.
     fn wait(&self, most: Span);
 
-    /// Passes the next one to `send`. False if there is none.
+    /// Passes the next departure to `send`. False if none is present.
     fn next(&mut self, send: impl FnMut(&Departing, &[u8])) -> bool;
 
-    /// Outputs that were not flushed because they were late; `None` if another source knows.
+    /// Outputs that were not flushed because they were late; `None` if another source counts them.
     fn late_outputs(&self) -> Option<u64> {
         None
     }
@@ -76,7 +76,7 @@ impl Departures for OutgoingCompletions {
     }
 }
 
-/// The classes of the completions and outputs from one host to another: whether some are critical, and whether some are not.
+/// Whether some completions and outputs from one host to another are critical, and whether some are not.
 pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool) {
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     let targets = system.operation_ids().filter(|id| host(*id) == to);
@@ -101,7 +101,7 @@ pub(crate) fn split<D: Departures>(
     (critical, OtherDepartures { ring, used, wake })
 }
 
-/// The critical completions. Passes on the others.
+/// The critical completions and outputs. Passes on the non-critical ones.
 #[derive(Debug)]
 pub(crate) struct CriticalDepartures<D> {
     all: D,
@@ -150,7 +150,7 @@ impl<D: Departures> Departures for CriticalDepartures<D> {
     }
 }
 
-/// The completions that are not critical.
+/// The non-critical completions and outputs.
 #[derive(Debug)]
 pub(crate) struct OtherDepartures {
     ring: Consumer<(Departing, Vec<u8>)>,
@@ -174,7 +174,7 @@ impl Departures for OtherDepartures {
     fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
         let Ok((departing, payload)) = self.ring.pop() else { return false };
         send(&departing, &payload);
-        // For the next one.
+        // The next payload uses the buffer.
         drop(self.used.push(payload));
         true
     }

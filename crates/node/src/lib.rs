@@ -1,10 +1,10 @@
 //! One node per host: a system over several processes, usually on several machines.
 //!
 //! [`NodePeers`] connects the node of one host, made with [`hyoshi_runtime::Node::for_host`], to the nodes of the other
-//! hosts. They agree on instant 0 ([`agreement`]), compare their clocks ([`offset`]), and send each other completions, and
-//! outputs for replicas, over IIOP (`idl/node.idl`); completions may use a [`CompletionCarrier`] instead. If a host is
-//! late, lost or restarted, the others report it and continue. `docs/node.md` is the tour. [`Objects`] serves objects of
-//! the file, [`CorbaEvents`] its events.
+//! hosts. They agree on instant 0 ([`agreement`]), compare their clocks ([`offset`]), and send each other completions
+//! and outputs for replicas over IIOP (`idl/node.idl`). Completions may use a [`CompletionCarrier`] instead. If a host
+//! is late, lost or restarted, the other hosts report it and continue. `docs/node.md` is the tour. [`Objects`] serves
+//! objects of the file, [`CorbaEvents`] its events.
 //!
 //! ```text
 //!   completing lane ─► ring ─► sender's thread ═ IIOP ═► thread of the ORB ─► ring ─► dispatcher ─► lane
@@ -50,7 +50,7 @@ pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, PeerClocks, Tls};
 pub use served::ENDED;
 pub use shared::PeerEvent;
 
-/// The nodes' interfaces in Rust, from `idl/node.idl`, and those of OMG's event service.
+/// The interfaces of nodes in Rust, from `idl/node.idl`, and those of OMG's event service.
 pub mod idl {
     include!(concat!(env!("OUT_DIR"), "/node.rs"));
     include!(concat!(env!("OUT_DIR"), "/CosEvent.rs"));

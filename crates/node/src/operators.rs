@@ -173,8 +173,8 @@ pub struct WholeSystem {
 }
 
 impl WholeSystem {
-    /// Serves it at `socket`, with the events of a channel. Operators see a run that gathers hosts until [`begin`](Self::begin). Their `stop`
-    /// requests `interrupt`.
+    /// Serves it at `socket`, with the events of a channel. Until [`begin`](Self::begin), operators see a run that
+    /// waits for hosts. Their `stop` requests `interrupt`.
     ///
     /// # Errors
     ///

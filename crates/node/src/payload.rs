@@ -1,9 +1,9 @@
-//! Payloads of events with a type from IDL.
+//! Payloads of events with IDL types.
 
 use hyoshi_wire::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
 
 /// Encodes payloads of IDL types into one buffer: a CDR encapsulation (CORBA 3.3 part 2, 9.3.3), whose first octet is
-/// the byte order. After the first value of the longest length it allocates nothing.
+/// the byte order. It allocates only if a value is longer than all earlier ones.
 ///
 /// ```
 /// use hyoshi_node::IdlPayload;
@@ -39,7 +39,7 @@ impl IdlPayload {
     ///
     /// # Errors
     ///
-    /// If it is not exactly one value of the type.
+    /// If the payload is not exactly one value of the type.
     pub fn decode<'a, T: Decode<'a>>(payload: &'a [u8]) -> Result<T, DecodeError> {
         let mut decoder = Decoder::encapsulated(payload)?;
         let value = T::decode(&mut decoder)?;

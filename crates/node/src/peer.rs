@@ -76,14 +76,14 @@ pub(crate) struct OutputCounts {
     pub flushed: AtomicU64,
     pub unsent: AtomicU64,
     pub late: AtomicU64,
-    /// From the flush point to the sending, in ns: the longest, and the sum.
+    /// The times from the flush point to the sending, in ns: the longest, and the sum.
     pub latest: AtomicU64,
     pub lateness: AtomicU64,
     pub received: AtomicU64,
 }
 
 impl OutputCounts {
-    /// An output was sent this late, or could not be sent.
+    /// Counts an output that was sent this late, or that could not be sent.
     pub fn count(&self, lateness: Option<Span>) {
         let Some(lateness) = lateness.map(Span::as_nanos) else {
             self.unsent.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +127,8 @@ pub(crate) struct Inbox {
     pub arrivals: Option<IncomingCompletions>,
     /// Of this session.
     pub arrived: u64,
-    /// Of this session, over another transport than IIOP, and the largest sequence number of those.
+    /// The completions of this session that arrived over another transport than IIOP, and their largest sequence
+    /// number.
     pub carried: u64,
     pub sequence: u64,
     /// Completions of earlier sessions that did not arrive, by their sequence numbers.
@@ -158,7 +159,8 @@ const EXCHANGES: u64 = 100;
 const BURST: u64 = 1024;
 
 impl Inbox {
-    /// Completions that did not arrive, by their sequence numbers. Those on their way count while later ones arrive.
+    /// Completions that did not arrive, by their sequence numbers. A completion on its way counts if a later one has
+    /// arrived.
     pub fn missing(&self) -> u64 {
         self.missing_before.saturating_add(self.sequence.saturating_sub(self.carried))
     }
@@ -189,7 +191,7 @@ impl Allowance {
 }
 
 impl OtherHost {
-    /// A departing completion or output was sent, or dropped.
+    /// Counts a departing completion or output as sent, or as dropped.
     pub fn count_sent(&self, departing: &Departing, sent: bool) {
         match departing {
             Departing::Completion(_) => {

@@ -52,7 +52,7 @@ pub struct NodeSettings {
     pub cpu: Option<u32>,
     /// Settings for endpoints over TLS.
     pub tls: Option<Tls>,
-    /// Carries completions to and from hosts that do not use IIOP for them.
+    /// The transport of completions to and from hosts that do not receive them over IIOP.
     pub carrier: Option<Box<dyn CompletionCarrier>>,
     /// The path of its control socket.
     pub control: Option<PathBuf>,
@@ -132,7 +132,7 @@ impl fmt::Display for NodeError {
         match self {
             NodeError::NoEndpoints { host } => write!(f, "host `{host}` has no endpoints"),
             NodeError::NoCarrier { host } => {
-                write!(f, "host `{host}` receives completions over Zenoh, and this program was built without it")
+                write!(f, "host `{host}` receives completions over Zenoh, but this program was built without it")
             }
             NodeError::NoCertificate { endpoint } => write!(f, "endpoint {endpoint} needs a certificate"),
             NodeError::Endpoint(error) => error.fmt(f),
@@ -340,7 +340,7 @@ impl NodePeers {
     /// Serves other nodes at the endpoints of the host and, over TLS, operators.
     fn listen(&mut self, cpu: Option<u32>, tls: Option<&Tls>) -> Result<(), NodeError> {
         let endpoints = &self.shared.system.hosts[self.shared.host.index()].endpoints;
-        // A peer has three connections, and one that it has lost may be still open. Each has a thread of its own.
+        // A peer has three connections, and a lost one may still be open. Each has its own thread.
         let connections = 4 * self.shared.peers.len() + 12;
         let lane = |name: &str| LaneOptions {
             name: name.to_owned(),

@@ -19,7 +19,7 @@ use crate::strangers::PENALTY;
 /// If a node called within this time, no other node can join as its host.
 pub(crate) const ALIVE: Span = Span::from_secs(2);
 
-/// Connections of a session that strangers do not displace: a peer has three, and opens each again if it fails.
+/// How many connections of a session strangers do not displace: a peer has three, and opens each again if it fails.
 const PROTECTED: u32 = 9;
 
 /// The reason for losing a host that ended normally.
@@ -80,7 +80,7 @@ impl ForPeers {
         Some(peer)
     }
 
-    /// The peer that sends in a session; other senders are counted.
+    /// The peer that sends in a session. Other senders are counted.
     fn sender(&self, session: u64) -> Option<&OtherHost> {
         let peer = self.peer_of(session);
         if peer.is_none() {

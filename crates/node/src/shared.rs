@@ -39,7 +39,7 @@ pub(crate) struct NodeState {
     pub interrupt: Interrupt,
     /// Peers show certificates, unless they come over a Unix socket.
     pub uses_tls: bool,
-    /// Publishes the loss and the return of hosts, if the file has events for them.
+    /// The channel where the loss and the return of hosts are published, if the file has events for them.
     pub channel: Option<EventChannel>,
     /// Each wakes one thread at the end.
     pub wakes: Vec<Arc<Wake>>,
@@ -181,8 +181,8 @@ impl NodeState {
         events.push_back(event);
     }
 
-    /// Publishes `host/NAME/joined` or `host/NAME/lost`, with the reason as payload. Without such an event, or a supplier
-    /// here with `called = true`, nothing is published.
+    /// Publishes `host/NAME/joined`, or `host/NAME/lost` with the reason as payload. Does nothing if the file lacks the
+    /// event, or this host lacks a supplier with `called = true`.
     fn publish(&self, event: &PeerEvent) {
         let Some(channel) = &self.channel else { return };
         let (name, reason) = match event {
@@ -239,8 +239,8 @@ pub(crate) fn taking_part(system: &System) -> impl Iterator<Item = HostId> + '_ 
     (0..system.hosts.len() as u32).map(HostId).filter(has_processor)
 }
 
-/// The completions and outputs a second that the operations of a host may send to another: twice the rates in the file,
-/// in any epoch.
+/// The completions and outputs per second that the operations of a host may send to another host: twice the rates in
+/// the file, in any epoch.
 fn rate(system: &System, from: HostId, to: HostId) -> u64 {
     let host = |operation: hyoshi_model::OperationId| system.processor(system.operation(operation).on).host;
     let of_epoch = |epoch: usize| -> u64 {

@@ -43,7 +43,7 @@ impl Strangers {
         self.delay(now);
     }
 
-    /// Counts a refused message without a pause.
+    /// Counts a refused message, without a pause.
     pub fn count(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }

@@ -9,15 +9,15 @@ use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::EventRefused;
 use crate::shared::random;
 
-/// The most subscriptions of all operators, and of one user or certificate.
+/// The maximum number of subscriptions of all operators, and of one user or certificate.
 const SUBSCRIPTIONS: usize = 16;
 const OF_ONE: usize = 4;
-/// The most patterns of a subscription.
+/// The maximum number of patterns of a subscription.
 const PATTERNS: usize = 64;
-/// The most events that wait for one subscription, and the most in an answer.
+/// The maximum number of events that wait for one subscription, and of events in one answer.
 const WAITING: usize = 256;
 const BATCH: usize = 256;
-/// Further events wait once an answer has this many bytes of payloads.
+/// If an answer has this many bytes of payloads, further events wait for the next one.
 const BATCH_BYTES: usize = 128 << 10;
 /// A subscription without calls ends after this.
 const IDLE: Span = Span::from_secs(10);
@@ -59,7 +59,10 @@ impl WatchedEvents {
 
     pub fn subscribe(&self, owner: String, patterns: &[String]) -> Result<u64, EventRefused> {
         if patterns.len() > PATTERNS {
-            return Err(refused(format_args!("{} patterns", patterns.len()), format!("name at most {PATTERNS}")));
+            return Err(refused(
+                format_args!("too many patterns: {}", patterns.len()),
+                format!("use at most {PATTERNS}"),
+            ));
         }
         let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
         let properties = Subscription {
@@ -75,8 +78,8 @@ impl WatchedEvents {
         subscriptions.retain(|one| one.subscriber.is_connected());
         let own = subscriptions.iter().filter(|one| one.owner == owner).count();
         if own >= OF_ONE || subscriptions.len() >= SUBSCRIPTIONS {
-            let why = format_args!("{} operators watch events, {own} of them with your name", subscriptions.len());
-            return Err(refused(why, format!("end one: the limits are {SUBSCRIPTIONS} and {OF_ONE}")));
+            let why = format_args!("too many subscriptions: {} in total, {own} of yours", subscriptions.len());
+            return Err(refused(why, format!("end one; the limits are {SUBSCRIPTIONS} and {OF_ONE}")));
         }
         subscriptions.push(OperatorSubscription { id, owner, subscriber });
         Ok(id)

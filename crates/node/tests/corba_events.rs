@@ -1,4 +1,4 @@
-//! Events at programs of other ORBs, by the interfaces of OMG's event service.
+//! Events in CORBA programs, through the interfaces of OMG's event service.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -242,7 +242,7 @@ fn each_misuse_gets_the_exception_of_the_standard() {
         other => panic!("{other:?}"),
     };
     assert_eq!(system(consumer.connect_push_consumer(None)), (SystemKind::BadParam, minor::EVENT_CONSUMER));
-    // It would publish for ever.
+    // Its events would circulate for ever.
     let own: PushConsumerStub = supplier.as_ref().widen::<dyn PushConsumer>().into();
     assert_eq!(system(consumer.connect_push_consumer(Some(&own))), (SystemKind::BadParam, minor::EVENT_CONSUMER));
     // The socket may be open to the node's user only.
@@ -305,7 +305,7 @@ fn consumers_that_hang_or_die_delay_no_other_and_are_disconnected() {
     let dead = format!("corbaloc:iiop:1.2@{}/nothing", unused_address());
     let dead = fixture.client.resolve_unchecked::<dyn PushConsumer>(&dead).unwrap();
     fixture.proxy_for_consumer().connect_push_consumer(Some(&dead)).unwrap();
-    // Its program runs, but without that object.
+    // Its program runs, but lacks that object.
     let adapter = fixture.consumers.adapter("gone").build().unwrap();
     let gone = adapter.activate::<dyn PushConsumer>(Arc::new(Consumer::default())).unwrap();
     fixture.proxy_for_consumer().connect_push_consumer(Some(&gone)).unwrap();

@@ -65,7 +65,7 @@ fn slow_link() -> ClassPlan {
     ClassPlan::new(&NetworkDevice { name: DEVICE.into(), rate: 4_000_000, classes: vec![class] })
 }
 
-/// What arrived at the station: critical ones, those of them within 20 ms of their release, and others.
+/// Arrivals at the station: critical completions, those of them within 20 ms of their release, and non-critical ones.
 #[derive(Debug, Default)]
 struct Arrived {
     critical: AtomicU64,

@@ -13,7 +13,7 @@ use hyoshi_sched::{Plan, Strategies};
 
 use crate::common::{DRONE, Host, STATION, finish, folder, settings, system, text, until, unused_address};
 
-/// The station reads a replica of what the drone senses. Each fourth output is late.
+/// The station reads a replica of the drone's outputs. Every fourth output is late.
 fn replicated(drone: &str, station: &str, duration: &str) -> String {
     text(drone, station, duration)
         .replace("payload = \"8B\"", "payload = \"8B\"\nreplicate = { to = [\"station\"] }")
@@ -79,7 +79,7 @@ fn outputs_in_time_are_flushed_to_the_other_node_at_their_deadlines_and_late_one
         let numbers: Vec<u64> = seen.iter().filter_map(|(number, _)| *number).collect();
         assert!(numbers.len() > 50 && numbers.is_sorted() && numbers.last() > Some(&40), "{seen:?}");
         assert!(!numbers.iter().any(|number| is_late(*number)), "a late output was flushed: {seen:?}");
-        // They arrive after the deadline. Both clocks are one, but their offset was measured.
+        // Outputs arrive after the deadline. Both hosts have the same clock, but its offset was measured.
         let early = |age: &Span| *age < Span::from_millis(9);
         assert!(!seen.iter().filter_map(|(_, age)| *age).any(|age| early(&age)), "{seen:?}");
     }

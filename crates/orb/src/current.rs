@@ -83,7 +83,8 @@ pub fn peer() -> Option<Credentials> {
     CURRENT.with_borrow(|current| current.serving.as_ref()?.connection.credentials())
 }
 
-/// The address of the client whose request this thread serves. `None` over a Unix socket, and for calls within the process.
+/// The address of the client of the request that this thread serves. `None` over a Unix socket, and for calls within
+/// the process.
 pub fn peer_address() -> Option<IpAddr> {
     CURRENT.with_borrow(|current| Some(current.serving.as_ref()?.connection.socket().link.addresses().0?.ip()))
 }
@@ -95,9 +96,9 @@ pub fn protect_connection() -> bool {
     CURRENT.with_borrow(|current| current.serving.as_ref().is_some_and(|serving| serving.connection.protect()))
 }
 
-/// From now on packets of the connection whose request this thread serves have this class. Call it once the client has
-/// proved what it is. Setting the present class again costs nothing. Over a Unix socket, and within the process, nothing
-/// changes.
+/// Sets the DSCP of all further packets on the connection of the request that this thread serves. Call it after the
+/// client has proved its identity. A call with the present DSCP costs nothing. Over a Unix socket, and within the
+/// process, this has no effect.
 pub fn set_connection_dscp(dscp: Dscp) {
     CURRENT.with_borrow(|current| {
         if let Some(serving) = &current.serving {

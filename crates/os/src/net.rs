@@ -53,7 +53,7 @@ pub enum May {
 pub struct SocketStream {
     socket: OwnedFd,
     tcp: bool,
-    /// The DSCP that was set; otherwise above 63.
+    /// The DSCP that was set; above 63 if none was set.
     dscp: AtomicU8,
 }
 
@@ -81,7 +81,7 @@ impl Credentials {
     }
 }
 
-/// The octet of the IP header with this class, and the lower two bits of `octet`, which belong to ECN (RFC 3168).
+/// The octet of the IP header with this DSCP, and the lower two bits of `octet`, which belong to ECN (RFC 3168).
 fn octet_of(dscp: Dscp, octet: u8) -> u8 {
     dscp.number() << 2 | octet & 0b11
 }

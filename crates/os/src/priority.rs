@@ -21,8 +21,8 @@ pub const WATCHDOG: u8 = 99;
 pub const RELEASE: u8 = 95;
 /// The feedback lane, which samples and actuates utilisation control.
 pub const FEEDBACK: u8 = 92;
-/// The threads of a transport that is not ours, such as Zenoh's: above every lane, because they deliver completions to
-/// lanes, and below releases and the feedback lane, which they must not delay.
+/// The threads of an external transport, such as Zenoh's. They are above every lane, because they deliver completions
+/// to lanes. They are below releases and the feedback lane, which they must not delay.
 pub const TRANSPORT: u8 = 91;
 /// The broker: below releases and above every lane; otherwise a lane that never sleeps would stop it.
 pub const BROKER: u8 = 90;

@@ -172,7 +172,7 @@ impl<'a> Observer<'a> {
         self.clock.as_ref().and_then(|(_, ahead)| ahead.get(processor.index()).copied())
     }
 
-    /// An instant of a processor's clock on the reference clock.
+    /// Converts an instant of a processor's clock to the reference clock.
     fn by_clock(&self, processor: ProcessorId, at: Instant) -> Instant {
         self.ahead(processor).map_or(at, |ahead| at.by_clock_ahead(ahead))
     }

@@ -20,7 +20,7 @@ pub(crate) struct ProvedBounds {
     operations: Vec<[Vec<KnownBound>; 2]>,
     /// For each chain: on its latency, and on its reaction.
     chains: Vec<[KnownBound; 2]>,
-    /// For each chain: on the latency up to each operation of its path.
+    /// For each chain: the bounds on the latency up to each operation of its path.
     stages: Vec<Vec<KnownBound>>,
 }
 
@@ -139,7 +139,7 @@ fn operation_bound(one: &OperationReport) -> KnownBound {
     }
 }
 
-/// A bound on times of a chain, beside the greatest that was seen.
+/// A bound on times of a chain, beside the greatest observed time.
 pub(crate) fn chain_bound(bound: &KnownBound, most: Option<Span>) -> BoundSummary {
     BoundSummary {
         bound_ns: bound.as_ref().ok().map(|bound| bound.as_nanos()),

@@ -1,4 +1,4 @@
-//! The end-to-end time of a chain by stage: how long each part of each operation of its path took, and by when.
+//! The end-to-end time of a chain by stage: the parts of each operation of its path, and the time from the input.
 
 use hyoshi_model::{Chain, Span, System};
 use hyoshi_trace::stats::{ChainStats, StagePart, StageStats};
@@ -14,11 +14,11 @@ pub struct StageSummary {
     pub operation: String,
     /// Its processor.
     pub processor: String,
-    /// Its parts in the order of time, without those that never took time.
+    /// Its parts in the order of time, without parts that are always zero.
     pub parts: Vec<StagePartSummary>,
     /// From the chain's input to the end of the stage.
     pub by: TimesSummary,
-    /// What is proved of it.
+    /// The proved bound of this time.
     pub by_bound: BoundSummary,
 }
 

@@ -264,7 +264,7 @@ pub struct CountsSummary {
 }
 
 impl CountsSummary {
-    /// Not admitted, pushed out, expired, or skipped.
+    /// Jobs that were not admitted, pushed out of the queue, expired, or skipped.
     pub fn dropped(&self) -> u64 {
         self.dropped_busy + self.dropped_full + self.expired + self.skipped
     }
@@ -294,25 +294,25 @@ impl From<&Counts> for CountsSummary {
 /// Completions that released no job of an operation that they trigger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiscardsSummary {
-    /// Older than its correlation window allows.
+    /// Completions older than its correlation window allows.
     pub too_old: u64,
-    /// While it was suspended.
+    /// Completions while it was suspended.
     pub suspended: u64,
 }
 
 impl DiscardsSummary {
-    /// Those of an operation.
+    /// The counts of an operation.
     pub fn of(stats: &Stats, operation: OperationId) -> DiscardsSummary {
         let count = |reason| stats.discarded(operation, reason);
         DiscardsSummary { too_old: count(DiscardReason::TooOld), suspended: count(DiscardReason::Suspended) }
     }
 
-    /// Whether there are none.
+    /// Whether all counts are zero.
     pub fn is_empty(&self) -> bool {
         *self == DiscardsSummary::default()
     }
 
-    /// In words.
+    /// The counts in words.
     pub fn text(&self) -> String {
         let counts = [(self.too_old, "older than its window"), (self.suspended, "while it was suspended")];
         let counts = counts.into_iter().filter(|(many, _)| *many > 0);
@@ -495,7 +495,7 @@ pub struct OperationSummary {
     pub deadline_max_ns: u64,
     /// What became of its jobs.
     pub counts: CountsSummary,
-    /// Completions that released no job of it; left out where there are none.
+    /// Completions that released no job of it; left out if all counts are zero.
     #[serde(skip_serializing_if = "DiscardsSummary::is_empty")]
     pub discarded: DiscardsSummary,
     /// What is proved of its response.

@@ -34,7 +34,7 @@ impl BodyCell {
     pub fn new(system: &System, first: OperationId, last: OperationId, supplies: bool, body: Body) -> Self {
         let (first, id) = (system.operation(first), last);
         let operation = system.operation(id);
-        // And the one being written.
+        // And the payload that is written now.
         let buffers = payload_holders(system, id, supplies) + 2;
         // A request has the payload of its publication.
         let inputs = if first.is_requested() { 1 } else { first.trigger.predecessors().len() };

@@ -31,7 +31,7 @@ pub(crate) struct CommonState {
     pub releases: Vec<ReleaseThread>,
     /// By declared resource: excludes users on other CPUs, with priority inheritance.
     pub resources: Vec<PiMutex<()>>,
-    /// The outputs that operations read.
+    /// The latest outputs that operations read.
     pub latest: LatestOutputs,
     /// By operation: outputs that were not flushed to its replicas, because their jobs were late.
     pub late_outputs: Vec<AtomicU64>,

@@ -249,7 +249,7 @@ impl<'a> JobContext<'a> {
         self.current().release
     }
 
-    /// True if the operation's `timeout` released this job: no trigger has for so long. It has no payload.
+    /// True if the operation's `timeout` released this job, not a trigger. The job then has no payload.
     pub fn timed_out(&self) -> bool {
         self.begin.now.timed_out
     }
@@ -299,7 +299,7 @@ impl<'a> JobContext<'a> {
         let operation = self.system().operation(self.begin.now.job.operation);
         let predecessors = operation.trigger.predecessors();
         let first = predecessors[self.position(predecessors, predecessor)?];
-        // In a correlation it may be in several groups.
+        // In a correlation, an operation may be in several groups.
         let inputs = predecessors.iter().zip(self.inputs.iter()).filter(|(from, _)| **from == first);
         inputs.filter_map(|(_, input)| input.as_ref()).map(|payload| payload.bytes()).next()
     }

@@ -1,5 +1,5 @@
-//! Events between a run and the world outside its lanes. An [`EventFeed`] receives what suppliers push, for example for
-//! the shell; an [`EventInput`] publishes from outside, as a request to a supplier with `called = true`.
+//! Events between a run and code outside its lanes. An [`EventFeed`] receives the events that suppliers push, for
+//! example for the shell. An [`EventInput`] publishes from outside, as a request to a supplier with `called = true`.
 //!
 //! ```text
 //!   lane completes a job of a supplier ─► ring of the supplier ─► EventFeed ─► one thread below the lanes
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The lane counts each push with a few stores. It fills the ring and wakes the reader only while the feed wants the
-//! supplier. A full ring loses the event for the feed, counted; consumers in the run are not affected.
+//! supplier. If the ring is full, the feed loses the event and counts it. Consumers in the run receive it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -25,17 +25,17 @@ use crate::remote::Rejected;
 use crate::replica::in_transit;
 use crate::wakeups::PendingWakeups;
 
-/// The most events of one supplier between two readings of the feed.
+/// The maximum number of events of one supplier between two reads of the feed.
 pub(crate) const FEED: usize = 64;
 
-/// What a supplier pushed: its job has completed.
+/// An event that a supplier pushed: its job has completed.
 #[derive(Clone, Debug)]
 pub struct SuppliedEvent {
     /// The supplier.
     pub supplier: OperationId,
     /// The release number of its job.
     pub number: u64,
-    /// The nominal release of the first job of its chain: the age of the event counts from it.
+    /// The nominal release of the first job of its chain. The age of the event counts from it.
     pub origin: Instant,
     /// The nominal release of its job.
     pub release: Instant,
@@ -62,11 +62,11 @@ impl SuppliedEvent {
 pub struct SupplierCounts {
     /// Jobs that completed and pushed their events.
     pub pushed: u64,
-    /// Those of them after their deadline.
+    /// Jobs of these that completed after their deadline.
     pub late: u64,
     /// The last push, if any.
     pub last: Option<Instant>,
-    /// Its completion minus its deadline, in ns: negative if it was early.
+    /// The lateness of the last push, in ns: negative if it was early.
     pub last_lateness: i64,
     /// Wanted events that the feed lost.
     pub lost: u64,
@@ -90,10 +90,10 @@ pub(crate) struct SupplierFeed {
 }
 
 impl SupplierFeed {
-    /// A job has completed. True if the reader of the feed must be woken.
+    /// Counts and passes on a completed job. True if the reader of the feed must be woken.
     pub fn push(&mut self, job: &Job, now: Instant, payload: Option<&Arc<Payload>>) -> bool {
         let state = &*self.state;
-        // Only this thread writes: no read-modify-write is needed.
+        // Only this thread writes, so no read-modify-write is needed.
         let add = |counter: &AtomicU64| counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let lateness = i128::from(now.as_nanos()) - i128::from(job.deadline.as_nanos());
         if lateness > 0 {
@@ -138,7 +138,7 @@ struct FeedRing {
     ring: Consumer<SuppliedEvent>,
 }
 
-/// The counts of all suppliers, and what the feed wants of them. Clones share them.
+/// The counts of all suppliers, and which of them the feed wants. Clones share both.
 #[derive(Clone, Debug)]
 pub struct FeedControl {
     suppliers: Arc<[(OperationId, Arc<SupplierState>)]>,
@@ -170,8 +170,8 @@ impl EventFeed {
         self.common.feed.wait_until(&clock, clock.now() + most);
     }
 
-    /// Passes all present events to `sink`: those of each supplier in order. Drop each soon: its payload is one of a
-    /// limited number of buffers.
+    /// Passes all present events to `sink`, those of each supplier in order. Drop each event soon: it holds one of a
+    /// limited number of payload buffers.
     pub fn take(&mut self, mut sink: impl FnMut(SuppliedEvent)) {
         for supplier in &mut self.suppliers {
             while let Ok(event) = supplier.ring.pop() {
@@ -199,7 +199,7 @@ impl FeedControl {
         }
     }
 
-    /// Suppliers are in order.
+    /// `suppliers` is sorted.
     fn state(&self, supplier: OperationId) -> Option<&SupplierState> {
         let position = self.suppliers.binary_search_by_key(&supplier, |(known, _)| *known);
         Some(&self.suppliers[position.ok()?].1)
@@ -224,27 +224,27 @@ impl FeedControl {
     }
 }
 
-/// The operations that supply an event, by position.
+/// By operation: whether it supplies an event.
 pub(crate) fn suppliers(system: &System) -> Vec<bool> {
     let mut supplies = vec![false; system.operations.len()];
     system.events.iter().flat_map(|event| &event.suppliers).for_each(|supplier| supplies[supplier.index()] = true);
     supplies
 }
 
-/// How many payloads of an operation others can hold at a time: the jobs that it triggers until they end, the latest of
-/// each reader, those in transit to other processors, those in the feed.
+/// The maximum number of payloads of an operation in use at a time: by the jobs that it triggers until they end, by
+/// each reader of the latest one, in transit to other processors, and in the feed.
 pub(crate) fn payload_holders(system: &System, id: OperationId, supplies: bool) -> usize {
     let operation = system.operation(id);
     let mut holders = if supplies { FEED + 1 } else { 0 };
     for other in &system.operations {
-        // In a correlation it may be in several groups, and each keeps others of its completions.
+        // In a correlation it may be in several groups, and each group keeps different completions.
         let triggers = other.trigger.predecessors().iter().filter(|from| **from == id).count();
         let reads = other.reads.contains(&id);
         holders += if triggers > 0 { (1 + triggers) * other.queue.limit as usize + 5 } else { 0 } + usize::from(reads);
         holders += if triggers > 0 && other.on != operation.on { LINK.min(64) } else { 0 };
     }
     for host in operation.replication.iter().flat_map(|replication| &replication.to) {
-        // Those in transit, the replica itself, and those on their way to the thread that sends them.
+        // In transit, in the replica itself, and on their way to the sending thread.
         holders += in_transit(system, id, *host) + 1 + LINK.min(64);
     }
     holders
@@ -263,7 +263,7 @@ impl EventInput {
     pub(crate) fn new(processor: Arc<ProcessorState>, supplier: OperationId) -> Self {
         let system = &processor.common.system;
         let operation = system.operation(supplier);
-        // Its own jobs, those of the consumers if it passes the payload on, and the one being written.
+        // For its own jobs, for jobs of the consumers if it passes the payload on, and for the payload being written.
         let buffers = payload_holders(system, supplier, true) + 2 * operation.queue.limit as usize + 7;
         let (buffers, wakeups) = (PayloadBuffers::new(operation.payload as usize, buffers), processor.wakeups());
         EventInput { processor, supplier, buffers, wakeups }
@@ -274,8 +274,8 @@ impl EventInput {
         self.supplier
     }
 
-    /// Releases a job of the supplier with this payload. Without a body, the job passes it on to the consumers. Takes
-    /// the processor's lock for a short section.
+    /// Releases a job of the supplier with this payload. Without a body, the job passes it on to the consumers. Locks
+    /// the processor for a short section.
     ///
     /// # Errors
     ///

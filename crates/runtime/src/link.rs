@@ -29,7 +29,7 @@ pub(crate) type Data = Option<Arc<Payload>>;
 #[derive(Debug)]
 pub(crate) enum LinkItem {
     Completion(Signal, Data),
-    /// Only to other hosts that run elsewhere.
+    /// Only for hosts that run elsewhere.
     Flush(Flush),
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn connect(common: &Arc<CommonState>) -> (Vec<LinkEnd>, RemoteRings) 
                     });
                     Some((ring, processor))
                 }
-                // Without a processor no operation there reads it.
+                // On a host without a processor no operation reads it.
                 None if !common.runs_host(to) => continue,
                 _ => None,
             };

@@ -414,8 +414,8 @@ impl Prepared {
         std::mem::take(&mut self.arrivals)
     }
 
-    /// The events that its suppliers push, and an input for each supplier with `called = true`. `None` after the first
-    /// call.
+    /// The feed of the events that its suppliers push, and an input for each supplier with `called = true`. `None`
+    /// after the first call.
     pub fn take_events(&mut self) -> Option<(EventFeed, Vec<EventInput>)> {
         self.events.take()
     }

@@ -37,7 +37,7 @@ pub struct OutgoingCompletions {
     waiting: Vec<Flush>,
 }
 
-/// What leaves for another host.
+/// A completion or output that leaves for another host.
 #[derive(Debug)]
 pub enum Departure {
     /// A completion that triggers an operation there.
@@ -69,7 +69,7 @@ impl OutgoingOutput {
         self.flush.output.release
     }
 
-    /// The time since its flush point when it was taken.
+    /// The time from its flush point until `take` returned it.
     pub fn lateness(&self) -> Span {
         self.lateness
     }
@@ -216,8 +216,8 @@ pub enum Rejected {
     Implausible,
     /// Its payload is longer than the operation's `payload`.
     TooLong,
-    /// The ring of its processor or the queue of its operation is full, or no payload buffer is free. A publication
-    /// also if its operation is busy or off.
+    /// The ring of its processor or the queue of its operation is full, or no payload buffer is free. For a publication
+    /// also: its operation is busy or off.
     Full,
     /// The node has not started, or has ended.
     Idle,
@@ -238,7 +238,7 @@ impl fmt::Display for Rejected {
             Rejected::Foreign => "the sender does not run this operation, or it triggers none here",
             Rejected::Implausible => "implausible times",
             Rejected::TooLong => "payload longer than declared",
-            Rejected::Full => "no buffer is free",
+            Rejected::Full => "its queue is full, or it is busy or off",
             Rejected::Idle => "the node is not running",
         })
     }
@@ -271,7 +271,7 @@ impl IncomingCompletions {
         };
         let processors = rings.into_iter().map(arrival).collect();
         let replica = |id: OperationId| {
-            // The replica, the one that replaces it, and one for each job that reads it.
+            // For the replica, for the output that replaces it, and for each job that reads it.
             let readers = system.operations.iter().filter(|operation| operation.reads.contains(&id)).count();
             let buffers = PayloadBuffers::new(system.operation(id).payload as usize, 2 + readers);
             (id, IncomingReplica { buffers, latest: None })
@@ -316,7 +316,7 @@ impl IncomingCompletions {
         Ok(())
     }
 
-    /// Accepts an output for its replica here; an older one than the replica's is ignored. Does not allocate.
+    /// Accepts an output for its replica here, and ignores it if the replica is newer. Does not allocate.
     ///
     /// # Errors
     ///
@@ -339,7 +339,7 @@ impl IncomingCompletions {
         Ok(())
     }
 
-    /// The other node was started again: its clock may have changed, so its outputs replace earlier ones.
+    /// Call this when the other node has restarted. Its clock may have changed, so its outputs replace earlier ones.
     pub fn begin_session(&mut self) {
         self.replicas.values_mut().for_each(|replica| replica.latest = None);
     }
@@ -361,7 +361,7 @@ fn running(common: &CommonState) -> Result<Instant, Rejected> {
     if !common.has_begun() || common.stopping.load(Ordering::Acquire) {
         return Err(Rejected::Idle);
     }
-    // Before instant 0 nothing runs.
+    // No job runs before instant 0.
     Some(common.now()).filter(|now| *now != Instant::ZERO).ok_or(Rejected::Idle)
 }
 

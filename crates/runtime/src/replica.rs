@@ -1,5 +1,5 @@
-//! The latest output of an operation, for the operations that read it: on its own host from the completion on, on other
-//! hosts from the arrival of its flush on.
+//! The latest output of an operation, for the operations that read it. Operations on its own host read it after its
+//! completion, operations on other hosts after the arrival of its flush.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct JobOutput {
 }
 
 impl JobOutput {
-    /// A later one replaces an earlier one, in any order of arrival.
+    /// The order of outputs: a later one replaces an earlier one, in any order of arrival.
     fn order(&self) -> (Instant, u64, u16) {
         (self.release, self.number, self.leg)
     }
@@ -31,30 +31,30 @@ impl JobOutput {
     }
 }
 
-/// The most outputs of an operation in transit to one replica.
+/// The maximum number of outputs of an operation in transit to one replica.
 const IN_TRANSIT: u64 = 1024;
 
-/// The latest output, and outputs in transit. It allocates only when it is made.
+/// The latest output, and outputs in transit. Only `new` allocates.
 #[derive(Debug, Default)]
 pub(crate) struct LatestOutput {
     current: Option<JobOutput>,
-    /// With the times of arrival.
+    /// Each with its time of arrival.
     in_transit: Vec<(Instant, JobOutput)>,
     room: usize,
 }
 
 impl LatestOutput {
-    /// With room for outputs in transit.
+    /// With room for this many outputs in transit.
     pub fn new(room: usize) -> Self {
         LatestOutput { current: None, in_transit: Vec::with_capacity(room), room }
     }
 
-    /// An output is here.
+    /// Stores an output that is present now.
     pub fn set(&mut self, output: JobOutput) {
         self.current = Some(output);
     }
 
-    /// An output was flushed that arrives at `due`. False if there is no room: it is lost.
+    /// Stores a flushed output that arrives at `due`. False if there is no room: it is lost.
     pub fn flush(&mut self, output: JobOutput, due: Instant, now: Instant) -> bool {
         self.receive(now);
         let fits = self.in_transit.len() < self.room;
@@ -64,7 +64,7 @@ impl LatestOutput {
         fits
     }
 
-    /// The latest output that is here at `now`.
+    /// The latest output that has arrived at `now`.
     pub fn at(&mut self, now: Instant) -> Option<&JobOutput> {
         self.receive(now);
         self.current.as_ref()
@@ -89,14 +89,14 @@ impl LatestOutput {
 /// The latest outputs of all operations.
 #[derive(Debug)]
 pub(crate) struct LatestOutputs {
-    /// By operation that others read.
+    /// By operation, if an operation reads it.
     own: Vec<Option<PiMutex<LatestOutput>>>,
-    /// On the hosts that this process runs.
+    /// The replicas on the hosts that this process runs.
     replicas: BTreeMap<(OperationId, HostId), PiMutex<LatestOutput>>,
 }
 
 impl LatestOutputs {
-    /// Of the hosts for which `runs` is true.
+    /// For the hosts for which `runs` is true.
     pub fn new(system: &System, runs: impl Fn(HostId) -> bool) -> Self {
         let read = |id: OperationId| system.operations.iter().any(|operation| operation.reads.contains(&id));
         let own = system.operation_ids().map(|id| read(id).then(PiMutex::default)).collect();
@@ -110,7 +110,7 @@ impl LatestOutputs {
         LatestOutputs { own, replicas }
     }
 
-    /// The outputs of an operation for readers on its own host, if there are any.
+    /// The outputs of an operation for readers on its own host, if it has readers.
     pub fn own(&self, id: OperationId) -> Option<&PiMutex<LatestOutput>> {
         self.own[id.index()].as_ref()
     }
@@ -120,13 +120,13 @@ impl LatestOutputs {
         self.replicas.get(&(id, host))
     }
 
-    /// What an operation on `host` reads of another at `now`.
+    /// The output of `id` that an operation on `host` reads at `now`.
     pub fn read(&self, id: OperationId, host: HostId, now: Instant) -> Option<JobOutput> {
         self.replica(id, host).or(self.own(id))?.lock().at(now).cloned()
     }
 }
 
-/// The most outputs of an operation that wait for their flush, or are on their way to a host.
+/// The maximum number of outputs of an operation that wait for their flush, or are on their way to a host.
 pub(crate) fn in_transit(system: &System, id: OperationId, host: HostId) -> usize {
     let own = system.processor(system.operation(id).on).host;
     let of_epoch = |epoch: usize| {
@@ -138,7 +138,7 @@ pub(crate) fn in_transit(system: &System, id: OperationId, host: HostId) -> usiz
         releases.saturating_mul(u128::from(setting.legs)).min(u128::from(IN_TRANSIT)) as u64
     };
     let most = (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0);
-    // Requests may come at any rate.
+    // Requests may arrive at any rate.
     let queued = system.operation(id).queue.most_jobs() as u64;
     (most + queued).min(IN_TRANSIT) as usize
 }
@@ -165,8 +165,8 @@ impl CommonState {
         self.latest.replica(id, self.here()?)
     }
 
-    /// Copies an output to the replica on a host of this process, with the delay of the file's link. One that is flushed
-    /// at completion arrives no later than the signals of that completion.
+    /// Copies an output to the replica on a host of this process, with the delay of the file's link. An output that is
+    /// flushed at completion arrives no later than the signals of that completion.
     pub fn flush_here(&self, flush: Flush, host: HostId, now: Instant) -> bool {
         let Flush { operation, output, at } = flush;
         let due = at.saturating_add(self.system.flush_delay(operation, host).of(output.number));

@@ -103,10 +103,10 @@ impl RunningNode {
         self.parts.processors.iter().map(|part| part.drain.lost()).sum()
     }
 
-    /// Suspends an operation that others trigger: until [`RunningNode::resume`], its triggers are dropped and counted,
-    /// and its `timeout` does not release it. Released jobs continue. False if no such operation runs here.
+    /// Suspends a triggered operation. Until [`RunningNode::resume`], its triggers are dropped and counted, and its
+    /// `timeout` does not release it. Released jobs continue. False if no such operation runs here.
     ///
-    /// It blocks the operation's processor for a moment, like a release.
+    /// It locks the operation's processor for a moment, like a release.
     pub fn suspend(&self, operation: &str) -> bool {
         self.suspend_triggers(operation, true)
     }

@@ -49,7 +49,7 @@ pub enum StartError {
         operation: String,
         /// Its use of that resource or value.
         does: String,
-        /// What to do instead.
+        /// The remedy.
         instead: String,
     },
     /// A processor would need too many threads.

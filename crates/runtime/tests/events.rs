@@ -1,4 +1,4 @@
-//! Events that leave a run through its feed, and enter it through the inputs of suppliers.
+//! Events that leave a run through its feed, and publications through the inputs of suppliers.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +23,7 @@ const CHANNEL: &str = r#"
     queue = { limit = 100 }
 "#;
 
-/// What `fuse` received.
+/// The payloads that `fuse` received.
 type Received = Arc<Mutex<Vec<Vec<u8>>>>;
 
 fn start(with_body: bool) -> (Arc<System>, RunningNode, EventFeed, EventInput, Received) {
@@ -58,7 +58,7 @@ fn publish(input: &mut EventInput, payload: &[u8]) {
     }
 }
 
-/// Takes events until there are `count`.
+/// Receives events until there are `count`.
 fn take(feed: &mut EventFeed, count: usize) -> Vec<SuppliedEvent> {
     let mut events = Vec::new();
     while events.len() < count {

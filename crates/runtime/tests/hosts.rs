@@ -153,7 +153,7 @@ fn what_hosts_can_only_share_within_one_process_is_an_error() {
     Node::new(system.clone(), plan(&system)).prepare().unwrap().abandon();
 }
 
-/// Two hosts: the second one reads a replica of the first one's output, of which each fourth is late.
+/// Two hosts. The second reads a replica of the first one's outputs; every fourth output is late.
 fn replicated(flush: &str) -> String {
     format!(
         "

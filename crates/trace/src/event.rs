@@ -121,8 +121,8 @@ pub enum Input {
     /// The processor starts after instant 0. Earlier releases are omitted; job numbers continue as if they had
     /// happened. Only the first input can be `Begin`.
     Begin,
-    /// Suspends an operation that others trigger, or resumes it: while it is suspended, its triggers are dropped, and
-    /// its timeout does not release it. Released jobs continue. A `Tick` follows.
+    /// Suspends a triggered operation, or resumes it. While it is suspended, its triggers are dropped, and its timeout
+    /// does not release it. Released jobs continue. A `Tick` follows.
     SuspendTriggers {
         /// The operation.
         #[serde(with = "operation")]
@@ -255,10 +255,10 @@ pub enum DispatchDecision {
         position: u16,
         /// The release number of the job that completed.
         number: u64,
-        /// Why.
+        /// The reason.
         reason: DiscardReason,
     },
-    /// No trigger has released the operation within its timeout: it is released now.
+    /// No trigger has released the operation within its timeout, so the timeout releases it now.
     TimeOut {
         /// The operation.
         #[serde(with = "operation")]
@@ -266,7 +266,7 @@ pub enum DispatchDecision {
     },
 }
 
-/// Why a completion is dropped.
+/// The reason why a completion is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiscardReason {

@@ -30,8 +30,8 @@ pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 /// The version of the format that this code writes.
 pub const VERSION: u16 = 8;
 
-/// The oldest version that this code reads. Before version 7 a request had no time of its sending; before version 8 no
-/// completion was discarded, no job expired or was skipped, and there were no timeouts.
+/// The oldest version that this code reads. Before version 7, requests had no time of sending. Before version 8, no
+/// completion was discarded, no job expired or was skipped, and timeouts did not exist.
 pub const OLDEST: u16 = 7;
 
 /// The longest header: more than the largest system file.

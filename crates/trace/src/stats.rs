@@ -225,7 +225,7 @@ impl Stats {
         }
     }
 
-    /// A signal has arrived on its processor: for the stages of chains.
+    /// Records the arrival of a signal on its processor, for the stages of chains.
     #[inline]
     pub fn arrived(&mut self, signal: &Signal, at: Instant) {
         if self.operations.get(signal.to.index()).is_some_and(|operation| operation.in_chain) {
@@ -233,7 +233,7 @@ impl Stats {
         }
     }
 
-    /// A release guard, or an offset, holds a job back from now on: for the stages of chains.
+    /// Records that a release guard or an offset holds a job back from now on, for the stages of chains.
     #[inline]
     pub fn held(&mut self, job: JobId, at: Instant) {
         if self.operations.get(job.operation.index()).is_some_and(|operation| operation.in_chain) {
@@ -255,7 +255,7 @@ impl Stats {
         }
     }
 
-    /// How many completions released no job of an operation, for a reason.
+    /// The number of completions that released no job of an operation for this reason.
     pub fn discarded(&self, to: OperationId, reason: DiscardReason) -> u64 {
         self.discards[to.index()][reason as usize]
     }
@@ -380,8 +380,8 @@ impl Stats {
         self.used.of(epoch, processor)
     }
 
-    /// The jobs run on several nodes: the file's delays are not those of their flushes. Chains through replicas are not
-    /// measured.
+    /// Call this if the jobs run on several nodes. Their flushes do not have the delays of the file, so chains through
+    /// replicas are not measured.
     pub fn over_networks(&mut self) {
         self.chains.over_networks();
     }

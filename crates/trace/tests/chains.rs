@@ -166,8 +166,8 @@ fn nothing_reacts_across_a_region_in_which_the_chain_is_switched_off() {
     assert_eq!((chain.reaction.count(), chain.reaction.most(), chain.too_slow), (2, Some(millis(15)), 0));
 }
 
-/// A guarded chain over two hosts: 0 on the first, 1 after it on the second, guarded, with an offset of 1 ms, and 2 after
-/// that in two legs. Last, 3 reads 2.
+/// A guarded chain over two hosts. Operation 0 is on the first host. Operation 1 follows it on the second, with a guard
+/// and an offset of 1 ms. Operation 2 follows in two legs, and 3 reads 2.
 fn over_two_hosts() -> System {
     let mut system = periodic(4).into_contents();
     uniform(&mut system, setting(millis(10), millis(1)));
@@ -269,7 +269,7 @@ fn a_chain_of_one_operation_has_no_stages() {
 }
 
 proptest! {
-    /// Whatever the events of an instance are: its parts sum to its latency, and no stage ends before the one before it.
+    /// For all events of an instance: its parts sum to its latency, and no stage ends before the stage before it.
     #[test]
     fn the_parts_of_an_instance_sum_to_its_latency(
         times in prop::collection::vec(0u64..60_000_000, 24), number in 0u64..2_000, held: bool, order in Just([0, 1, 2, 3]).prop_shuffle()

@@ -58,7 +58,7 @@ pub struct Dispatcher<P> {
     /// How late periodic releases are, if known beforehand.
     late: alloc::sync::Arc<alloc::collections::BTreeMap<JobId, Span>>,
     guards: Timers,
-    /// Of operations with a timeout. See `correct_timeouts`.
+    /// Timers of operations with a timeout. See `correct_timeouts`.
     timeouts: Timers,
     /// Watched jobs: when each may reach its worst case.
     watches: Vec<(Instant, Slot)>,

@@ -20,7 +20,7 @@ use super::node::{NodeAddress, failed, find};
 use super::{CliError, Format, VerbOutcome, head, streams};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Of a system with [event.NAME] in its file, in another terminal:\n  \
+#[command(after_help = "While a system with [event.NAME] in its file runs, in another terminal:\n  \
                   hyoshi events list\n  \
                   hyoshi events watch 'sensor/**'\n  \
                   hyoshi events publish sensor/gps --text '48.1N 11.5E'\n\
@@ -41,7 +41,7 @@ enum Verb {
         /// Names or patterns
         #[arg(value_name = "EVENT", default_value = "**")]
         events: Vec<String>,
-        /// Exit after so many events
+        /// Exit after this many events
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
@@ -190,7 +190,7 @@ fn state_json(event: &EventState) -> Json {
     })
 }
 
-/// The time between two questions for further events.
+/// The time between two requests for further events.
 const POLL: Duration = Duration::from_millis(20);
 
 fn watch(
@@ -209,7 +209,7 @@ fn watch(
         let batch = match client.take(subscription) {
             Ok(batch) => batch,
             Err(TakeError::EventRefused(why)) => return Err(refused(&why)),
-            // It answered before: the run is over.
+            // The node answered before, so the run has ended.
             Err(TakeError::System(raised))
                 if [SystemKind::Transient, SystemKind::CommFailure].contains(&raised.kind) =>
             {
@@ -227,7 +227,7 @@ fn watch(
         }
         if batch.lost > lost {
             streams::err(format_args!(
-                "{} events were lost: they were pushed faster than this verb prints\n",
+                "{} events lost: they were pushed faster than this command prints\n",
                 batch.lost - lost
             ));
             lost = batch.lost;
@@ -273,7 +273,7 @@ fn print(event: &PushedEvent, format: Format) -> Result<(), CliError> {
     streams::out(TerminalStyle::of_stdout().wrap(&printable_lines(&format!("{line}\n"))))
 }
 
-/// A payload as text if it is text, otherwise in hexadecimal digits; shortened.
+/// A payload as text if it is text, otherwise in hexadecimal digits; truncated.
 fn shown(payload: &[u8]) -> String {
     const LETTERS: usize = 60;
     match std::str::from_utf8(payload) {

@@ -160,7 +160,7 @@ enum Verb {
     #[cfg(feature = "broker")]
     #[command(hide = true)]
     RunWatch,
-    /// Hold the classes of traffic of a run
+    /// Set the traffic classes of a run, and remove them at its end
     #[cfg(feature = "orb")]
     #[command(hide = true)]
     NetworkWatch,

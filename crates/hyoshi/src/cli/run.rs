@@ -49,6 +49,9 @@ use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 #[cfg(feature = "orb")]
 use corba_events::OfferedEvents;
+#[cfg(not(feature = "zenoh"))]
+use gateways::NoGateways as RunGateways;
+#[cfg(feature = "zenoh")]
 use gateways::RunGateways;
 use hosts::{HostArguments, JoinedHost, RunControl};
 #[cfg(feature = "orb")]

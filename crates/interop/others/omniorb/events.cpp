@@ -1,4 +1,4 @@
-// A push consumer and a push supplier of omniORB's, with its own stubs of the event service.
+// A push consumer and a push supplier in omniORB, with omniORB's stubs of the event service.
 //
 //   events consume REFERENCE COUNT    prints "ready", then each event as a line; disconnects after COUNT of them
 //   events hang REFERENCE             prints "ready"; its consumer never returns

@@ -216,7 +216,7 @@ pub(super) fn declare<'a>(
             CallPhase::Whole => {}
             CallPhase::Before { .. } => {
                 one.guard = one.guard.filter(|_| one.after.is_some());
-                // The end of the whole has its output.
+                // The last part has the output of the operation.
                 one.replicate = None;
             }
             CallPhase::Rest { .. } => {

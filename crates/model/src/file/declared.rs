@@ -45,9 +45,9 @@ pub(super) struct DeclaredOperation<'a> {
     pub on_miss: OnMiss,
     /// `None` when the file has no value.
     pub guard: Option<AtPlace<Guard>>,
-    /// The longest time without a release by its triggers.
+    /// The longest time without a trigger.
     pub timeout: Option<Span>,
-    /// The greatest age of its origin when a job starts.
+    /// The greatest age of a job's origin at its start.
     pub lifespan: Option<Span>,
     pub payload: u32,
     pub replicate: Option<DeclaredReplicas<'a>>,
@@ -61,7 +61,7 @@ pub(super) struct After<'a> {
     pub names: AtPlace<Vec<AtPlace<&'a str>>>,
     /// With `all`, one completion of each group is required.
     pub groups: Vec<TriggerGroup<'a>>,
-    /// How far apart the origins of a group's completions may be.
+    /// The largest difference between the origins of joined completions.
     pub within: Option<AtPlace<Span>>,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct SelectedEvents<'a> {
     pub from: Option<Vec<AtPlace<&'a str>>>,
     /// Events or suppliers that it omits; only suppliers after `events::resolve`.
     pub except: AtPlace<Vec<AtPlace<&'a str>>>,
-    /// The suppliers, with those that it omits, known after `events::resolve`.
+    /// The suppliers, including those in `except`, known after `events::resolve`.
     pub suppliers: AtPlace<Vec<AtPlace<&'a str>>>,
     /// The positions of the events, known after `events::resolve`.
     pub positions: Vec<u32>,

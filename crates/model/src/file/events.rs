@@ -152,7 +152,7 @@ impl<'a> EventResolver<'_, 'a> {
         }
         events.sort_by_key(|(event, _)| *event);
         events.dedup_by_key(|(event, _)| *event);
-        // Without all events it is unknown what `except` omits.
+        // If an event is unknown, the effect of `except` is unknown, too.
         if sound {
             sound = self.omit(log, selected, &mut events)?;
         }
@@ -190,9 +190,9 @@ impl<'a> EventResolver<'_, 'a> {
         Some(sound)
     }
 
-    /// Removes the events that `except` omits, and leaves the suppliers there. An entry that matches an event is not a
-    /// supplier. False, logged, when one omits nothing, or all is omitted; `None`, logged, when there are too many
-    /// comparisons.
+    /// Removes the events that `except` omits. Only suppliers stay in `except`; an entry that matches an event is not a
+    /// supplier. False, logged, if an entry omits no event, or all events are omitted. `None`, logged, if this needs
+    /// too many comparisons.
     fn omit(
         &mut self,
         log: &mut Log,
@@ -221,7 +221,7 @@ impl<'a> EventResolver<'_, 'a> {
             } else if omitted.len() == events.len() && before < events.len() {
                 log.error(pattern.place, "`except` omits all events")
                     .also(selected.patterns.place, "these")
-                    .help("omit fewer, or remove the selection");
+                    .help("omit fewer, or remove `except`");
                 sound = false;
             }
         }

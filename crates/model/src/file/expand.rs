@@ -295,7 +295,7 @@ fn trigger(
                 selected.map_or(group.names.place, |selected| selected.except.place),
                 "`except` omits all suppliers",
             )
-            .help("omit fewer, or remove the selection");
+            .help("omit fewer, or remove `except`");
         }
         return Some(Trigger::Any(named));
     }
@@ -313,7 +313,7 @@ fn trigger(
         return Some(if events_only && all.len() == 1 { Trigger::All(all) } else { Trigger::Any(all) });
     }
     if let (Some(within), 0..=1) = (after.within, named.len() + groups.len()) {
-        log.error(within.place, "`within` joins at least two").help("remove it, or name another operation or event");
+        log.error(within.place, "`within` needs at least two entries in `all`").help("remove it, or add an entry");
         *misread = true;
     }
     let mut all: Vec<Vec<OperationId>> = named.into_iter().map(|one| vec![one]).collect();
@@ -332,7 +332,7 @@ fn trigger(
 }
 
 fn too_many(log: &mut Log, names: &AtPlace<Vec<AtPlace<&str>>>, count: usize) {
-    log.error(names.place, "too many operations trigger one")
-        .label(format!("{count} of them"))
-        .help(format!("at most {} may trigger one; insert operations between them", limits::PREDECESSORS));
+    log.error(names.place, "too many operations trigger this one")
+        .label(format!("{count} operations"))
+        .help(format!("use at most {}; insert operations between them", limits::PREDECESSORS));
 }

@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::object::ServedObject;
 use crate::system::{Host, Processor};
 
-/// Checks that the node of one host can serve each event at its endpoints, beside all other things that listen there.
+/// Checks that the node of one host can serve each event at its endpoints, and that no host or object uses them.
 pub(super) fn check(
     log: &mut Log,
     (declared, events): (&[DeclaredEvent<'_>], &[Event]),
@@ -35,7 +35,7 @@ pub(super) fn check(
                     let (supplier, other) = (operations.name(*supplier), operations.name(*other));
                     log.error(first.place, format!("the suppliers of `{shown}` are on several hosts"))
                         .label(format!("`{supplier}` and `{other}`"))
-                        .help("the node of one host listens there: declare an event for each host");
+                        .help("declare an event for each host: the node of one host serves the endpoints");
                 }
             }
             None if complete => {
@@ -55,7 +55,7 @@ pub(super) fn check(
                 log.error(place, format!("`{endpoint}` belongs to an event with other endpoints"))
                     .label("taken")
                     .also(first, "by this one")
-                    .help("write the same list for both events of endpoints, or different endpoints only");
+                    .help("write the same `endpoints` for both events, or lists without a common endpoint");
             } else if with != at && events[with].suppliers.first().map(host) != event.suppliers.first().map(host) {
                 log.error(place, format!("`{endpoint}` belongs to an event of another host"))
                     .label("taken")

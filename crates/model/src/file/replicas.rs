@@ -23,7 +23,7 @@ pub(super) fn read<'a>(log: &mut Log, table: &Table<'a>) -> Option<DeclaredRepli
     Some(DeclaredReplicas { place: inner.place, to: to.value, flush, hosts: Vec::new() })
 }
 
-/// Finds the hosts, and rejects replicas that would be useless. Payloads of events are known by now.
+/// Finds the hosts, and rejects useless replicas. The payloads of events must be known.
 pub(super) fn resolve(log: &mut Log, hosts: &[Host], processors: &[Processor], declared: &mut [DeclaredOperation<'_>]) {
     let names = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     for operation in declared {

@@ -12,7 +12,7 @@ pub const ADDRESSES_6: [&str; 2] = ["fd77::1", "fd77::2"];
 /// The device at each end.
 pub const DEVICE: &str = "hyoshi0";
 
-/// See the module. They end with this value.
+/// Two network namespaces with a link. Dropping it removes them.
 pub struct Namespaces {
     pub names: [String; 2],
 }
@@ -42,21 +42,22 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// A command in one of the two.
+    /// A command in one of the namespaces.
     pub fn command(&self, end: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end], program]);
         command
     }
 
-    /// What `tc` prints in one of the two.
+    /// The output of `tc` in one of the namespaces.
     pub fn tc(&self, end: usize, words: &str) -> String {
         let output = self.command(end, "tc").args(words.split(' ')).output().expect("tc of iproute2");
         assert!(output.status.success(), "tc {words}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Calls `send`, which sends packets from the first to the second one, until the first knows both addresses.
+    /// Calls `send`, which sends packets from the first namespace to the second, until the first has resolved both
+    /// addresses.
     pub fn resolve(&self, send: impl Fn()) {
         for _ in 0..500 {
             send();

@@ -1,4 +1,4 @@
-//! Push consumers elsewhere: each has a queue and a thread, so a slow one delays no other.
+//! Push consumers in CORBA programs. Each has a queue and a thread, so a slow consumer delays no other consumer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,12 +18,12 @@ use crate::idl::cos_event_comm::{
     PushConsumer as _, PushConsumerStub, PushError, PushSupplier as PushSupplierInterface,
 };
 
-/// The time limit of a call to a consumer, and of the last one.
+/// The time limit of a call to a consumer, and of the last call.
 const CALL: Span = Span::from_secs(1);
 const LAST_CALL: Span = Span::from_millis(500);
 /// The time between a failed call and the next one.
 const PAUSE: Span = Span::from_secs(1);
-/// A consumer is disconnected after so many failed calls in sequence.
+/// A consumer is disconnected after this many failed calls in sequence.
 const FAILURES: u32 = 5;
 /// If no event occurs for this long, the channel asks whether the consumer exists.
 const CHECK: Span = Span::from_secs(10);
@@ -44,9 +44,9 @@ impl PushSupplierInterface for ProxyPushSupplier {
 impl ProxyPushSupplierInterface for ProxyPushSupplier {
     fn connect_push_consumer(&self, consumer: Option<&PushConsumerStub>) -> Result<(), ConnectPushConsumerError> {
         let event = &self.event;
-        // A channel that pushed into this node would publish for ever.
+        // If the consumer is a proxy of this node, events would circulate for ever.
         let consumer = consumer.filter(|consumer| !event.has_object(consumer.as_ref().ior()));
-        // Sockets of this user are not for clients of the network.
+        // A client from the network must not reach Unix sockets of this user.
         let consumer =
             consumer.filter(|consumer| current::peer().is_some() || !leads_to_a_socket(consumer.as_ref().ior()));
         let consumer = consumer.ok_or(SystemKind::BadParam.not_done(minor::EVENT_CONSUMER))?;
@@ -73,7 +73,7 @@ impl ProxyPushSupplierInterface for ProxyPushSupplier {
     }
 }
 
-/// Whether a client may connect to a Unix socket by this reference.
+/// Whether a reference has an endpoint at a Unix socket.
 fn leads_to_a_socket(reference: &Ior) -> bool {
     let endpoints = reference.iiop().filter_map(Result::ok).flat_map(|profile| profile.endpoints());
     endpoints.into_iter().any(|endpoint| matches!(endpoint, IorEndpoint::Unix { .. }))
@@ -85,14 +85,14 @@ fn serve(event: &OfferedEvent, proxy: &Proxy, subscriber: &Subscriber, consumer:
     event.counts.lost.fetch_add(subscriber.counts().lost, Ordering::Relaxed);
     event.counts.disconnected.fetch_add(u64::from(is_gone), Ordering::Relaxed);
     if !is_gone && event.proxies.is_over() {
-        // It may have ended before.
+        // The consumer may have ended before.
         let _ = consumer.as_ref().within(LAST_CALL).disconnect_push_consumer();
     }
     event.proxies.end(proxy);
     event.proxies.forget(proxy);
 }
 
-/// Pushes events until the subscription ends. True if the consumer has gone before.
+/// Pushes events until the subscription ends. True if the consumer no longer answers or exists.
 fn push_all(counts: &EventCounts, subscriber: &Subscriber, consumer: &PushConsumerStub) -> bool {
     let mut failures = 0;
     while !subscriber.ends_within(Span::ZERO) {

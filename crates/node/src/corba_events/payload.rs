@@ -1,12 +1,12 @@
-//! Payloads of events as `any`, and the reverse.
+//! Conversion of payloads to `any`, and of `any` to payloads.
 
 use hyoshi_orb::{Any, ByteOrder, Decode, Decoder, Encode, EncodeError, Encoder};
 
 /// Payloads that contain an `any` begin like this. Its encapsulation (CORBA 3.3 part 2, 9.3.3) follows.
 const MARK: &[u8; 8] = b"CORBAany";
 
-/// The payload of an event that a CORBA program pushes: of a sequence of octets those octets, of all other types
-/// `CORBAany` and the encapsulation of the any.
+/// The payload of an event that a CORBA program pushes. For a sequence of octets these are the octets. For all other
+/// types it is `CORBAany` and the encapsulation of the any.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub fn payload_of_any(any: &Any) -> Result<Vec<u8>, EncodeError> {
     Ok([MARK, &to.into_bytes()[4..]].concat())
 }
 
-/// The `any` that CORBA programs receive: the one of [`payload_of_any`], or the payload as a sequence of octets.
+/// The `any` that CORBA programs receive: the one from [`payload_of_any`], or the payload as a sequence of octets.
 pub fn any_of_payload(payload: &[u8]) -> Any {
     let marked = payload.strip_prefix(MARK).and_then(|octets| {
         let mut from = Decoder::encapsulated(octets).ok()?;

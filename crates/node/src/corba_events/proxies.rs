@@ -12,12 +12,12 @@ use hyoshi_os::{Clock, MonotonicClock, PiMutex, SpawnedThread};
 use crate::ceilings::network_of;
 use crate::idl::cos_event_comm::{PushSupplier as _, PushSupplierStub};
 
-/// The most proxies of all clients, and of one.
+/// The maximum number of proxies of all clients, and of one client.
 const ALL: usize = 64;
 const OF_ONE: usize = 16;
-/// A proxy without a consumer that was unused for this long ends if another one needs its place.
+/// A proxy without a consumer that was unused for this long is replaced if a new proxy needs its place.
 const UNUSED: Span = Span::from_secs(60);
-/// The longest time in which suppliers are informed of the end, and one of them.
+/// The time limit to inform all suppliers of the end, and to inform one of them.
 const FAREWELL: Span = Span::from_secs(1);
 const FAREWELL_OF_ONE: Span = Span::from_millis(100);
 
@@ -27,7 +27,7 @@ pub(super) struct Proxies {
     table: PiMutex<ProxyTable>,
     /// Threads that push to consumers.
     threads: PiMutex<Vec<SpawnedThread<()>>>,
-    /// Those of the proxies' objects.
+    /// The adapters of the proxies' objects.
     adapters: PiMutex<Vec<Adapter>>,
     over: AtomicBool,
 }
@@ -78,23 +78,23 @@ impl Proxies {
         self.adapters.lock().push(adapter.clone());
     }
 
-    /// Whether a reference is to one of the proxies.
+    /// Whether a reference leads to one of the proxies.
     pub fn has_object(&self, reference: &Ior) -> bool {
         self.adapters.lock().iter().any(|adapter| adapter.id_of(reference).is_some())
     }
 
-    /// A proxy for the calling client, whose object will be in this adapter.
+    /// A new proxy for the calling client. Its object will be in this adapter.
     ///
     /// # Errors
     ///
-    /// If the client, or all together, have the most, and use them.
+    /// If the client, or all clients together, have the maximum number of proxies, and none is unused.
     pub fn obtain(&self, adapter: &Adapter) -> Result<Arc<Proxy>, SystemException> {
         let (client, now) = (client(), self.clock.now());
         let mut table = self.table.lock();
         let is_own = |proxy: &&Arc<Proxy>| proxy.client == client;
         let has_most = table.all.values().filter(is_own).count() >= OF_ONE;
         let unused = if has_most || table.all.len() >= ALL {
-            // A client with the most makes room by itself.
+            // A client with the maximum number replaces one of its own.
             let unused = table.all.values().filter(|proxy| (!has_most || is_own(proxy)) && proxy.is_unused(now));
             let unused = unused.min_by_key(|proxy| proxy.used.load(Ordering::Relaxed)).cloned();
             Some(unused.ok_or(SystemKind::ImpLimit.not_done(minor::EVENT_LIMIT))?)
@@ -105,7 +105,7 @@ impl Proxies {
         let (id, used) = (table.next, AtomicU64::new(now.as_nanos()));
         let proxy =
             Arc::new(Proxy { id, client, used, adapter: adapter.clone(), link: PiMutex::new(ProxyLink::Obtained) });
-        // Before the table is unlocked: another call must not choose the same one.
+        // Before the table is unlocked: another call must not choose the same proxy.
         unused.iter().for_each(|unused| drop(table.all.remove(&unused.id)));
         table.all.insert(id, proxy.clone());
         drop(table);
@@ -117,37 +117,37 @@ impl Proxies {
         proxy.used.store(self.clock.now().as_nanos(), Ordering::Relaxed);
     }
 
-    /// Ends a proxy: calls of it raise OBJECT_NOT_EXIST. That of a consumer has its place until its thread has ended.
+    /// Ends a proxy: calls of it raise OBJECT_NOT_EXIST. The proxy of a consumer keeps its place until its thread ends.
     pub fn end(&self, proxy: &Proxy) {
-        // Unlocked before the table is locked: `obtain` locks them in the other order.
+        // The link is unlocked before the table is locked, because `obtain` locks them in the reverse order.
         let link = std::mem::replace(&mut *proxy.link.lock(), ProxyLink::Ended);
         match link {
             ProxyLink::Consumer(subscriber) => subscriber.disconnect(),
             ProxyLink::Obtained | ProxyLink::Supplier(_) => self.forget(proxy),
             ProxyLink::Ended => {}
         }
-        // Not active: it has ended before.
+        // If the object is not active, the proxy has ended before.
         let _ = proxy.adapter.deactivate(proxy.id.to_be_bytes());
     }
 
-    /// Its place is free.
+    /// Removes a proxy from the table.
     pub fn forget(&self, proxy: &Proxy) {
         self.table.lock().all.remove(&proxy.id);
     }
 
-    /// A thread that ends soon after its proxy.
+    /// Adds a thread that ends soon after its proxy.
     pub fn add_thread(&self, thread: SpawnedThread<()>) {
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
     }
 
-    /// Whether all proxies end.
+    /// Whether `end_all` was called.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Ends all proxies, and informs consumers and suppliers. The channels must not accept calls any more.
+    /// Ends all proxies, and informs consumers and suppliers. The channels must no longer accept calls.
     pub fn end_all(&self) {
         self.over.store(true, Ordering::Release);
         let all: Vec<Arc<Proxy>> = self.table.lock().all.values().cloned().collect();
@@ -161,7 +161,7 @@ impl Proxies {
         for supplier in suppliers {
             let left = until.since(self.clock.now()).min(FAREWELL_OF_ONE);
             if left > Span::ZERO {
-                // It may have ended before.
+                // The supplier may have ended before.
                 let _ = supplier.as_ref().within(left).disconnect_push_supplier();
             }
         }
@@ -171,14 +171,14 @@ impl Proxies {
 }
 
 impl Proxy {
-    /// A consumer is called again and again, so its proxy ends when it has gone.
+    /// Whether its client has not used it for long. A consumer is called repeatedly: its proxy ends when calls fail.
     fn is_unused(&self, now: Instant) -> bool {
         let used = Instant::from_nanos(self.used.load(Ordering::Relaxed));
         now.since(used) >= UNUSED && !matches!(*self.link.lock(), ProxyLink::Consumer(_))
     }
 }
 
-/// The client whose request this thread serves: what it cannot choose by itself.
+/// The client of the request that this thread serves, by a property that the client cannot choose itself.
 fn client() -> String {
     let names = current::peer_certificate().and_then(|certificate| certificate_names(&certificate).ok());
     if let Some(name) = names.and_then(|names| names.into_iter().next()) {

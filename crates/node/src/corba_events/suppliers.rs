@@ -1,4 +1,4 @@
-//! Push suppliers elsewhere: what they push is published.
+//! Push suppliers in CORBA programs: the node publishes the events that they push.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -23,7 +23,7 @@ pub struct ClientPolicies {
     pub protocols: Vec<Transport>,
     /// Properties of connections over TCP, also with TLS (`ClientProtocolPolicy`).
     pub tcp: TcpProperties,
-    /// The class of packets over TCP. `None`: that of the request's priority
+    /// The DSCP of packets over TCP. `None`: the DSCP of the request's priority
     /// ([`OrbBuilder::network_priority`](crate::OrbBuilder::network_priority)).
     pub dscp: Option<Dscp>,
     /// What a call of a oneway does without room for its request.

@@ -9,7 +9,7 @@ use crate::stages::StageSummary;
 use crate::summary::{ChainSummary, Summary};
 use crate::terminal::END;
 
-/// Chains that are shown.
+/// The maximum number of chains on the page.
 const MOST: usize = 24;
 
 /// The colours of the parts, in the order of time.
@@ -36,8 +36,8 @@ pub(super) fn stages(summary: &Summary) -> Markup {
         section {
             h2 { "Chains by stage" }
             p {
-                "The parts of the end-to-end time of each chain. The bar is the slowest output, from its input to its end; "
-                "the line is the proved bound of each stage. Times of stages count from the input."
+                "The parts of the end-to-end time of each chain. The bar shows the slowest output, from its input to "
+                "its end. The line shows the proved bound of each stage. Times of stages count from the input."
             }
             (legend(&parts.chain([("proved", "proved bound")]).collect::<Vec<_>>()))
             @for chain in chains.iter().take(MOST) { (one(chain)) }

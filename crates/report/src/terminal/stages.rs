@@ -8,7 +8,7 @@ use crate::summary::Summary;
 pub(crate) const END: &str = "ends by";
 
 impl Summary {
-    /// For each stage a row for each part, and one for its end; `None` if no chain has several measured stages.
+    /// For each stage, a row for each part and a row for its end; `None` if no chain has several measured stages.
     pub(super) fn stage_table(&self, look: TerminalStyle) -> Option<String> {
         let columns = [
             column("chain").if_any(),

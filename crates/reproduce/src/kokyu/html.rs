@@ -311,16 +311,16 @@ fn linked(rows: &[LinkRow]) -> Markup {
         section {
             h2 { "Links with delay and jitter" }
             p { "Future work of the paper: the flight program, with a pod of sensors on another host. Three chains \
-                 cross the link, one of them there and back with a deadline of 100 ms. A delay is drawn between the \
-                 link's delay and that plus its jitter." }
+                 cross the link. One of them crosses it twice, with a deadline of 100 ms. Each signal has a random \
+                 delay between the link's delay and the delay plus its jitter." }
             ul { @for sentence in links::sentences(rows) { li { (sentence) } } }
             (legend(&entries))
-            p { "MLF is dashed: it is often the same as EDF." }
+            p { "The line of MLF is dashed, because it often coincides with that of EDF." }
             div class="pair" {
                 @for group in links::groups(rows) {
                     @for jitter in [links::JITTERS[0], links::JITTERS[4]] {
                         (chart("Critical deadlines missed", group, jitter, |row| row.critical.missed, whole))
-                        (chart("99 % there and back within", group, jitter, |row| row.p99_ns(links::ROUND_TRIP), time))
+                        (chart("99 % of round trips within", group, jitter, |row| row.p99_ns(links::ROUND_TRIP), time))
                     }
                     @for jitter in [links::JITTERS[0], links::JITTERS[4]] {
                         (chart("Non-critical deadlines missed", group, jitter, |row| row.non_critical.missed, whole))

@@ -1,8 +1,8 @@
 //! Links with delay and jitter: the paper's future work (section VII) on distributed systems, under RMS, EDF, MLF and MUF.
 //!
-//! The flight program runs beside a pod with sensors on another host. Three chains cross the link between them, one of
-//! them there and back. Every delay is drawn between the link's delay and that plus its jitter; the same seed draws the
-//! same delays under every strategy.
+//! The flight program runs beside a pod with sensors on another host. Three chains cross the link between them; one of
+//! them crosses it twice. Every signal has a random delay between the link's delay and the delay plus its jitter. The
+//! same seed draws the same delays under every strategy.
 
 use std::cell::RefCell;
 
@@ -97,7 +97,7 @@ impl LinkRow {
     }
 }
 
-/// The chain whose latency tables show: there and back, and critical.
+/// The chain with its latency in the tables: it is critical, and crosses the link twice.
 pub const ROUND_TRIP: &str = "response";
 
 /// The rows of one delay and jitter, in the order of the strategies.
@@ -180,7 +180,7 @@ fn row(system: &System, trial: &LinkTrial, stop: Stop<'_>) -> LinkRow {
 }
 
 /// The greatest sum of delay and jitter up to which a strategy misses no critical deadline; `None` if it misses some
-/// without both.
+/// without delay and jitter.
 fn safe(rows: &[LinkRow], group: (u64, bool), strategy: &str) -> Option<u64> {
     let these = || rows.iter().filter(|row| row.group() == group && row.strategy == strategy);
     let sum = |row: &LinkRow| row.delay_ns + row.jitter_ns;
@@ -200,14 +200,14 @@ pub fn words((load_ppm, guarded): (u64, bool)) -> String {
     format!("{} load, {}", percent(load_ppm), if guarded { "release guards" } else { "no guards" })
 }
 
-/// What the trials show: the sums of delay and jitter that each strategy stands.
+/// The result of the trials: the sums of delay and jitter that each strategy tolerates.
 pub fn sentences(rows: &[LinkRow]) -> Vec<String> {
     let sentence = |group: (u64, bool)| {
         let safe = STRATEGIES.map(|strategy| match safe(rows, group, strategy) {
             Some(sum) => format!("{strategy} {}", nanos(sum)),
             None => format!("{strategy} none"),
         });
-        format!("{}: no critical miss up to a sum of delay and jitter of: {}.", words(group), safe.join(", "))
+        format!("{}: largest delay + jitter without a critical miss: {}.", words(group), safe.join(", "))
     };
     groups(rows).into_iter().map(sentence).collect()
 }
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(safe(&rows, (900_000, true), "RMS"), Some(0));
         assert_eq!(safe(&rows[..2], (900_000, true), "RMS"), Some(5_000_000));
         assert_eq!(safe(&rows, (900_000, true), "MUF"), None);
-        let expected = "90.0 % load, release guards: no critical miss up to a sum of delay and jitter of: RMS 0";
+        let expected = "90.0 % load, release guards: largest delay + jitter without a critical miss: RMS 0";
         assert!(sentences(&rows)[0].starts_with(expected), "{:?}", sentences(&rows));
     }
 

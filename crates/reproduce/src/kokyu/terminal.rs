@@ -64,13 +64,13 @@ impl Reproduced {
         }
         section("Load of the regions", self.loads(style));
         section(
-            "Links: critical/non-critical deadlines missed",
+            "Links: missed deadlines (critical/non-critical)",
             self.links(style, |row| {
                 CellValue::Figure(row.missed(), if row.critical.missed > 0 { Tone::Bad } else { Tone::Plain })
             }),
         );
         section(
-            "Links: 99 % of the critical chain there and back within (100ms allowed)",
+            "Links: 99 % quantile of the critical round trip (deadline 100ms)",
             self.links(style, |row| CellValue::time(row.p99_ns(links::ROUND_TRIP))),
         );
         for sentence in links::sentences(&figures.links) {

@@ -130,7 +130,7 @@ impl<S: Scheduled> Crew<S> {
             }
         }
         let mut cell = returned.cell;
-        // Its body ran before a call that kept the lane: the output went to the method.
+        // The body ran before a call that kept the lane, and the method received the output.
         let has_run =
             cell.is_none() && self.common.rests[job.id.operation.index()] && self.has_caller(job.id.operation);
         let payload = cell.as_mut().and_then(|cell| cell.payload_buffers.take());

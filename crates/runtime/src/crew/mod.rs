@@ -404,8 +404,8 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// Sends the output of a job that has completed to its replicas. Its signals are not sent yet, and the jobs that it
-    /// has triggered here have not started.
+    /// Sends the output of a completed job to its replicas, before its signals are sent and before the jobs that it
+    /// triggered here start.
     #[inline]
     fn flush_output(&mut self, job: &Job, payload: Data, now: Instant, wakeups: &mut PendingWakeups) {
         let id = job.id.operation;

@@ -55,7 +55,7 @@ impl<S: Scheduled> Crew<S> {
         self.settle(now, wakeups);
     }
 
-    /// Suspends or resumes an operation that others trigger.
+    /// Suspends or resumes a triggered operation.
     pub fn suspend_triggers(&mut self, now: Instant, operation: OperationId, on: bool, wakeups: &mut PendingWakeups) {
         if self.closed || now >= self.common.until {
             return;

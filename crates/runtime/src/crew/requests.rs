@@ -114,7 +114,7 @@ impl<S: Scheduled> Crew<S> {
         if has_payload && ticket.is_none() {
             return Err(Rejected::Full);
         }
-        // Its number is only for requests that are refused.
+        // Only refused requests use the number.
         self.invoke(now, ArrivedRequest::new(supplier, 0), ticket);
         let lost = self.effects.lost;
         self.release_payloads(wakeups);

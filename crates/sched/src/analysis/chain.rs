@@ -26,9 +26,9 @@
 //!
 //! It requires that no job on the path is dropped or cancelled, and that values do not overtake each other.
 //!
-//! **Replicas.** A read of another host's operation through a replica samples the newest output whose flush has arrived.
-//! At completion, F is as above; a replica ignores older outputs, so they need not stay in order. At the deadline, F is
-//! the deadline's distance from the origin, if every job finishes by then: a late output is never flushed.
+//! **Replicas.** A read through a replica samples the newest output with an arrived flush. With a flush at completion,
+//! F is as above. A replica ignores older outputs, so outputs need not stay in order. With a flush at the deadline, F
+//! is the time from the origin to the deadline, if every job finishes by then. A late output is never flushed.
 
 use alloc::{string::String, vec::Vec};
 
@@ -122,7 +122,7 @@ impl Surroundings<'_> {
     ) -> ChainReport {
         let chain = &self.system.chains[id.index()];
         let at_least = self.least(segments).filter(|_| matches!(self.scene, Scene::Epoch(_)));
-        // Late outputs never arrive, so a chain through their replica may have no output that is too old.
+        // Late outputs never arrive, so a chain through their replica may have no output with too old data.
         let flushed = segments.windows(2).all(|pair| {
             self.flush_point(&pair[0], &pair[1]) != Some(FlushPoint::Deadline) || self.flush_by(&pair[0]).is_ok()
         });
@@ -187,7 +187,8 @@ impl Surroundings<'_> {
         self.system.processor(self.system.operation(id).on).host
     }
 
-    /// When the last operation's outputs are flushed to their replica on the host of the next segment, if there is one.
+    /// When the last operation's outputs are flushed to the replica on the host of the next segment; `None` without a
+    /// replica.
     fn flush_point(&self, segment: &Segment, next: &Segment) -> Option<FlushPoint> {
         self.system.replica_on(*segment.path.last()?, self.host(*next.path.first()?))
     }
@@ -222,7 +223,7 @@ impl Surroundings<'_> {
         add(deadline.as_nanos(), error)
     }
 
-    /// Whether an operation and all that lead to it are on one host.
+    /// Whether an operation and all operations that lead to it are on one host.
     fn is_local(&self, index: usize) -> bool {
         let host = self.host(self.works[index].operation);
         let (mut pending, mut seen) = (alloc::vec![index], alloc::vec![false; self.works.len()]);
@@ -281,8 +282,7 @@ impl Surroundings<'_> {
         Ok(Bound { total, stages })
     }
 
-    /// The missing bounds of values at a join of several roots or at a correlation: whether each completes, and how far
-    /// apart.
+    /// Why values have no bound at a join of several roots or at a correlation, if they have none.
     fn joins(&self, segments: &[Segment], requirement: Requirement) -> Option<Missing> {
         let pairs = segments.iter().flat_map(|segment| segment.path.windows(2));
         let has_timeout = |id: OperationId| self.system.operation(id).timeout.is_some();

@@ -54,7 +54,7 @@ impl CertainJobs {
                 Trigger::Any(any) if any.is_empty() => system.operation(id).min_interval.is_some(),
                 Trigger::All(all) => all.iter().all(once),
                 Trigger::Any(any) => any.iter().any(once),
-                // Its completions may be too far apart.
+                // The completions may be too far apart for its window.
                 Trigger::Correlated(_) => false,
             };
             // Each completion of a predecessor on another processor must arrive in time; one that is late there is late

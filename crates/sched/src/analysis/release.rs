@@ -27,7 +27,7 @@ pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> 
             }
             let after = |from: usize| least[from].saturating_add(works[from].bcet.saturating_mul(works[from].legs));
             let soonest = |hop: &Hop| Hop { error: if exact { 0 } else { hop.error }, ..*hop }.soonest(after(hop.from));
-            // A timeout's release is its origin.
+            // A release by a timeout is its own origin.
             let timeout = matches!(work.source, ReleaseSource::AfterAny { timeout: Some(_), .. }).then_some(0);
             let first = predecessors.iter().map(soonest).chain(timeout).min();
             let first = match &work.source {
@@ -76,8 +76,8 @@ pub(super) fn releases(works: &[Work], least: &[u64], finish: &[Option<u64>], lo
     releases
 }
 
-/// Releases after joins of several roots, and after correlations: from the origin of the last completion, one of the
-/// others is at most the window older.
+/// Releases after joins of several roots, and after correlations. An origin of a correlation is older than that of the
+/// last completion by the window at most.
 fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Option<u64>], &[bool])) {
     loop {
         let mut moved = false;
@@ -122,10 +122,9 @@ fn join_all(works: &[Work], releases: &mut [Release], least: &[u64], ends: (&[Op
     }
 }
 
-/// How a job may be too old when it starts, or a release find its predecessor unfinished, if that drops it, or the queue
-/// full. Origins are a period apart,
-/// so ceil((finish - least) / period) releases at most are unfinished at once, the new one among them; of a load chain
-/// each of them has one leg that waits or runs.
+/// Why a job may be dropped: it may be too old at its start, the job before may be unfinished (`on_busy`), or the queue
+/// may be full. Origins are a period apart, so at most ceil((finish - least) / period) releases are unfinished at once,
+/// including the new one. In a load chain, each of them has one leg that waits or runs.
 pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: u64) -> Option<Missing> {
     let operation = system.operation(work.operation);
     // A triggered job is pending from its trigger on, while it waits for its offset.
@@ -136,7 +135,7 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
     // A join skips numbers that one of its predecessors seems to have lost.
     let joins = matches!(&work.source, ReleaseSource::After { predecessors, .. } if predecessors.len() > 1);
     let name = || operation.name.clone();
-    // It starts before it finishes, and the earliest of its origins may be this old.
+    // A job starts before it finishes, and its earliest origin may be this old.
     let aged = Span::from_nanos(finish.saturating_add(release.oldest));
     match (operation.lifespan, ()) {
         (Some(lifespan), ()) if aged > lifespan => Some(Missing::Expires { name: name(), finish: aged, lifespan }),

@@ -224,11 +224,11 @@ pub enum Missing {
         /// The resource.
         name: String,
     },
-    /// A job may start so late that its operation's lifespan is over, and is then dropped.
+    /// A job may start after the end of its lifespan, and is then dropped.
     Expires {
         /// The operation.
         name: String,
-        /// From the origin to the finish of a job at the latest.
+        /// The latest finish of a job, from its origin.
         finish: Span,
         /// The lifespan.
         lifespan: Span,

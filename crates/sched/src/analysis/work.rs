@@ -79,9 +79,9 @@ pub(super) enum ReleaseSource {
     /// One completion of each of these for each release of their one root, or of the only one. A join of several roots
     /// combines its predecessors' completions as described in [`join`](super::join).
     After { predecessors: Vec<Hop>, guarded: bool, join: Option<Join> },
-    /// At most one for each completion of any of these. With `within`, a correlation: the completion joins others, and
-    /// their origins are at most this far apart. With `timeout`, a timeout releases it, too, at least this much after
-    /// the release before.
+    /// At most one release for each completion of any of these. With `within`, this is a correlation: the origins of
+    /// the joined completions are at most this far apart. With `timeout`, a timeout releases it too, at least this long
+    /// after the release before.
     AfterAny { predecessors: Vec<Hop>, within: Option<u64>, timeout: Option<u64> },
     /// No analysis bounds it.
     Unclear(Missing),

@@ -244,11 +244,12 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         }
         Trigger::Any(any) if !guarded => (any, true),
         Trigger::All(all) if operation.roots.len() > 1 => (all, false),
-        // All origins are equal, or as far apart as those of the roots: the window drops nothing.
+        // The origins are equal, or as far apart as those of the roots, so the window drops no completion.
         Trigger::Correlated(correlation) if timeout.is_none() && drops_nothing(system, id, correlation) => {
             (&correlation.predecessors, false)
         }
-        // Each release is one of a completion that arrives, and no origin is much older than that completion's.
+        // An arriving completion causes each release, and no joined origin is older than its origin by more than the
+        // window.
         Trigger::Correlated(Correlation { predecessors, within: Some(window), .. }) if !guarded => {
             within = Some(window.as_nanos());
             (predecessors, true)
@@ -271,8 +272,9 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let joins = predecessors.len() > 1 && operation.roots.len() > 1 && !merges;
     let mut predecessors: Vec<Hop> = predecessors.iter().map(hop).collect();
     if merges {
-        // One may be in several groups. Its completion here arrives in all of them at once, and completes one set at
-        // most: then the group that was the last is empty. From another processor it may arrive at different times.
+        // A predecessor may be in several groups. From the same processor, its completion arrives in all groups at once
+        // and completes at most one set, because the last group is then empty. From another processor, it may arrive in
+        // them at different times.
         predecessors.sort_unstable_by_key(|hop| hop.from);
         let is_here = |hop: &Hop| system.operations[hop.from].on == operation.on;
         predecessors.dedup_by(|one, other| one.from == other.from && is_here(one));

@@ -28,8 +28,8 @@ impl Choices {
     }
 }
 
-/// In every second system one or two short operations that correlate others, or have a timeout. Drawn separately: the
-/// others stay as they are.
+/// Adds to every second system one or two short operations that correlate other operations, or have a timeout. They are
+/// drawn separately, so the other operations stay the same.
 pub fn correlations(mut build: Build, seed: u64) -> Build {
     let mut choose = Choices::new(seed ^ 0xc0e1);
     for _ in 0..choose.of(&[0, 0, 1, 2]) {

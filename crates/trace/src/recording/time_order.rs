@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 
 use super::{ReadError, RecordedEvent};
 
-/// The most events that wait. Beyond that the order is by processor.
+/// The maximum number of waiting events. Beyond that the order is by processor.
 const MOST: usize = 1 << 18;
 
 /// Puts the blocks of several processors in the order of time. A writer writes the blocks of all processors together, so
-/// one block of each is enough. The events of a processor stay in their order.
+/// one block of each processor is enough. The events of a processor stay in their order.
 #[derive(Debug)]
 pub struct InTimeOrder<I> {
     events: I,
     /// The present blocks, one for each processor.
     blocks: Vec<VecDeque<RecordedEvent>>,
     waiting: usize,
-    /// The first of the next blocks, or the end.
+    /// The first event of the next blocks, or the end.
     next: Option<Result<RecordedEvent, ReadError>>,
 }
 
@@ -39,7 +39,7 @@ impl<I: Iterator<Item = Result<RecordedEvent, ReadError>>> InTimeOrder<I> {
             let is_of = |block: &VecDeque<RecordedEvent>| block[0].processor == event.processor;
             match self.blocks.iter().position(is_of) {
                 Some(block) if block + 1 == self.blocks.len() => self.blocks[block].push_back(event),
-                // Its processor has a block already: the next blocks begin.
+                // The processor already has a block, so the next blocks begin here.
                 Some(_) => {
                     self.next = Some(Ok(event));
                     return;

@@ -28,7 +28,8 @@ use crate::event::{JobEnd, Signal};
 /// Completions of a stage that are kept for the next one.
 const REMEMBERED: usize = 64;
 
-/// If all chains together have more stages, distributions of stages have one digit: 2 kB each instead of 17 kB.
+/// If all chains together have more stages than this, distributions of stages have one digit: 2 kB each instead of
+/// 17 kB.
 const MANY: usize = 250;
 
 /// Statistics of one chain.
@@ -52,8 +53,8 @@ pub struct ChainStats {
     pub lost: u64,
     /// Outputs with unknown input: job ends were out of order, or more than 64 apart.
     pub unmatched: u64,
-    /// The time of the outputs by stage, in the order of the path. Empty if there is one stage only, or if the path has
-    /// a join that counts independently.
+    /// The time of the outputs by stage, in the order of the path. Empty if the path has one stage only, or a join that
+    /// numbers its jobs independently.
     pub stages: Vec<StageStats>,
     deadline: Option<Span>,
     max_age: Option<Span>,
@@ -123,15 +124,15 @@ struct Stage {
     last_leg: Vec<u16>,
     /// For each epoch, the delay of its releases.
     offsets: Vec<Span>,
-    /// Its releases can be held back by a guard.
+    /// A guard can hold its releases back.
     guarded: bool,
     /// The outputs that the next stage needs; empty if it needs none.
     flow: Flow,
-    /// The next stage reads a replica of them.
+    /// How outputs are flushed, if the next stage reads a replica of them.
     flush: Option<FlushRule>,
 }
 
-/// The way of outputs to a replica.
+/// When outputs arrive at a replica.
 #[derive(Clone, Copy, Debug)]
 struct FlushRule {
     point: FlushPoint,
@@ -253,7 +254,7 @@ impl Chains {
         }
     }
 
-    /// The jobs ran on several nodes: the real delays of flushes are unknown.
+    /// Call this if the jobs ran on several nodes: the real delays of flushes are unknown.
     pub fn over_networks(&mut self) {
         for stage in self.stages.iter().filter(|stage| stage.flush.is_some()) {
             self.chains[stage.chain.index()].unmeasured = Some("one of its operations reads a replica of another node");
@@ -278,7 +279,7 @@ impl Chains {
         }
     }
 
-    /// The signal of an operation has arrived on the processor of the operation that it triggers.
+    /// Records the arrival of a signal on the processor of the triggered operation.
     pub fn arrived(&mut self, signal: &Signal, at: Instant) {
         for position in self.stages_of.get(signal.to.index()).into_iter().flatten() {
             let stage = &self.stages[*position as usize];
@@ -288,7 +289,7 @@ impl Chains {
         }
     }
 
-    /// A guard, or an offset, holds a job back from now on.
+    /// Records that a guard or an offset holds a job back from now on.
     pub fn held(&mut self, job: JobId, at: Instant) {
         for position in self.stages_of.get(job.operation.index()).into_iter().flatten() {
             let stage = &self.stages[*position as usize];

@@ -8,19 +8,19 @@
 //! ```
 //!
 //! - **network**: from the end of the stage before to the arrival of its signal on this processor. Only stages on
-//!   another processor than the one before have it.
-//! - **release**: from there to the lane's queue, but for the guard: jitter and late timers, the file's offset, the
-//!   other predecessors of a join; for an operation that reads, the wait for the flush to its replica and for its next
-//!   release.
-//! - **guard**: held back by the release guard.
-//! - **queue**: in the lane's queue before the start, and preempted or blocked after it.
+//!   another processor than that of the stage before have it.
+//! - **release**: from there to the lane's queue, without the guard: jitter and late timers, the file's offset, the
+//!   other predecessors of a join. For an operation that reads, it is the wait for the flush to its replica and for its
+//!   next release.
+//! - **guard**: the time that the release guard holds the job back.
+//! - **queue**: the time in the lane's queue before the start, and preempted or blocked after it.
 //! - **execution**: CPU time.
 //!
-//! The parts of an output sum to its latency exactly. Where clocks of hosts disagree, a part that would be negative is
-//! zero, and the next one is shorter.
+//! The sum of an output's parts is exactly its latency. If clocks of hosts disagree, a part that would be negative is
+//! zero, and the next part is shorter.
 //!
-//! Ends of different processors may come in any order, up to a tenth of a second apart: a run reads one processor's
-//! events after the other's. An output of which something is missing is left out.
+//! Ends of different processors may arrive in any order, up to a tenth of a second apart, because a run reads the
+//! events of one processor after those of another. An output with a missing event is left out.
 
 use hyoshi_model::{Chain, Guard, Instant, JobId, OperationId, Span, System, Trigger};
 
@@ -33,11 +33,11 @@ use crate::event::{JobEnd, Signal};
 pub enum StagePart {
     /// From the end of the stage before to the arrival of its signal.
     Network,
-    /// From there to the queue, but for the guard.
+    /// From there to the queue, without the guard.
     Release,
-    /// Held back by the release guard.
+    /// The time that the release guard holds the job back.
     Guard,
-    /// From the queue to the end, but for the execution.
+    /// From the queue to the end, without the execution.
     Queue,
     /// CPU time.
     Execution,
@@ -63,7 +63,7 @@ impl StagePart {
 /// The time that the outputs of a chain spent in one stage.
 #[derive(Clone, Debug)]
 pub struct StageStats {
-    /// By part; `None` if the part is impossible: no other processor, no guard.
+    /// By part; `None` if the stage cannot have the part: without another processor, or without a guard.
     parts: [Option<Distribution<Span>>; 5],
     /// From the chain's input to the end of the stage.
     pub by: Distribution<Span>,
@@ -77,19 +77,19 @@ impl StageStats {
         self.parts[part as usize].as_ref()
     }
 
-    /// The part in the slowest output, the first one of several.
+    /// The part in the slowest output; if several are equally slow, in the first.
     pub fn slowest(&self, part: StagePart) -> Span {
         self.slowest[part as usize]
     }
 }
 
-/// Instances that wait for their last event, besides those of a tenth of a second.
+/// How many instances may wait for their last event, in addition to those of a tenth of a second.
 const WAITING: u64 = 64;
 
-/// The most of them.
+/// The maximum number of waiting instances.
 const MOST_WAITING: u64 = 1_024;
 
-/// Up to this time the events of one processor come after those of another.
+/// The events of one processor may follow those of another by up to this time.
 const APART: Span = Span::from_millis(100);
 
 /// The stages of one chain, and the instances that are not complete.
@@ -97,7 +97,7 @@ const APART: Span = Span::from_millis(100);
 pub(super) struct ChainTimes {
     stages: Vec<StagePlace>,
     segments: Vec<ChainSegment>,
-    /// For the walk over an output: its instance of each segment.
+    /// The instance of each segment that led to an output; a buffer.
     walked: Vec<usize>,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct ChainTimes {
 #[derive(Clone, Copy, Debug)]
 struct StagePlace {
     segment: usize,
-    /// The operation before it, if its signal comes from another processor.
+    /// The operation before it, if its signal arrives from another processor.
     from: Option<OperationId>,
 }
 
@@ -123,7 +123,7 @@ struct ChainSegment {
 #[derive(Clone, Copy, Debug)]
 struct ChainInstance {
     number: u64,
-    /// Where the chain's time begins.
+    /// The begin of the chain's time.
     input: Instant,
     /// The number of the instance of the segment before that it reads.
     before: Option<u64>,
@@ -152,8 +152,8 @@ const NO_TIMES: StageTimes = StageTimes {
 const NO_INSTANCE: ChainInstance = ChainInstance { number: 0, input: Instant::NEVER, before: None };
 
 impl ChainTimes {
-    /// `None` if there is one stage only, or if the jobs of an instance cannot be found by their numbers: a join counts
-    /// independently.
+    /// `None` if the chain has one stage only, or if numbers do not identify the jobs of an instance, because a join
+    /// numbers its jobs independently.
     pub fn new(system: &System, chain: &Chain, sources: &[StageInput]) -> Option<ChainTimes> {
         if chain.path.len() < 2 {
             return None;
@@ -202,7 +202,7 @@ impl ChainTimes {
         chain.path.iter().zip(&self.stages).map(stage).collect()
     }
 
-    /// The signal of the stage before has arrived.
+    /// Records the arrival of the signal from the stage before.
     pub fn arrived(&mut self, position: usize, signal: &Signal, at: Instant) {
         if self.stages[position].from == Some(signal.from)
             && let Some(times) = self.times(position, signal.number)
@@ -211,14 +211,14 @@ impl ChainTimes {
         }
     }
 
-    /// A guard, or an offset, holds the job back from now on.
+    /// Records that a guard or an offset holds the job back from now on.
     pub fn held(&mut self, position: usize, job: JobId, at: Instant) {
         if let Some(times) = self.times(position, job.number) {
             times.held = at;
         }
     }
 
-    /// A job has finished: a leg, or the last one.
+    /// Records the end of a job: of a leg, or of the last leg.
     pub fn ended(&mut self, position: usize, source: StageInput, end: &JobEnd, offset: Span, last_leg: bool) {
         let input = match source {
             StageInput::Origin => Some(end.origin),
@@ -228,7 +228,7 @@ impl ChainTimes {
         let Some(times) = self.times(position, end.job.number) else { return };
         if end.job.leg == 0 {
             times.ready = end.ready;
-            // The chain's time begins after the offset of an operation that is its first, but not a root.
+            // If the first operation is not a root, the chain's time begins after its offset.
             times.offset = if matches!(source, StageInput::Release) { Span::ZERO } else { offset };
         }
         times.executed = super::counts::plus(times.executed, end.consumed);
@@ -242,8 +242,8 @@ impl ChainTimes {
         }
     }
 
-    /// The last leg of this job has ended, and its record is complete. `before` is the instance that it reads. If that
-    /// completes an output, its parts are recorded.
+    /// Call this when the last leg of this job has ended and was recorded. `before` is the instance that the job reads.
+    /// If an output is complete, its parts are recorded.
     pub fn completed(&mut self, position: usize, number: u64, before: Option<u64>, stats: &mut [StageStats]) {
         let last = self.segments.len() - 1;
         let at = self.stages[position].segment;
@@ -265,7 +265,7 @@ impl ChainTimes {
         segment.times_of(number, position - segment.first)
     }
 
-    /// Records the output that ends with this instance of the last segment, if all of it is known.
+    /// Records the output that ends with this instance of the last segment, if all its events are known.
     fn output(&mut self, number: u64, stats: &mut [StageStats]) {
         self.walked.clear();
         let mut wanted = Some(number);
@@ -319,7 +319,7 @@ impl ChainSegment {
         &self.times[place * self.stages..][..self.stages]
     }
 
-    /// The events of a job. A newer instance replaces an old one; of an instance that was replaced there are none.
+    /// The events of a job. A newer instance replaces an old one; `None` for a replaced instance.
     fn times_of(&mut self, number: u64, stage: usize) -> Option<&mut StageTimes> {
         let place = self.place(number);
         let instance = &mut self.instances[place];

@@ -15,7 +15,7 @@ use crate::cli::CliError;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HostArguments {}
 
-/// Fails if CORBA programs should receive events.
+/// Fails if an event has endpoints for CORBA programs.
 pub(super) fn offer_no_events(system: &System) -> Result<(), CliError> {
     match system.events.iter().find(|event| !event.endpoints.is_empty()) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! The events of the file that programs of other ORBs receive and publish.
+//! The events of the file that CORBA programs receive and publish.
 
 use hyoshi_events::EventChannel;
 use hyoshi_model::HostId;
@@ -14,7 +14,7 @@ use crate::cli::notes::note;
 pub(super) struct OfferedEvents(CorbaEvents);
 
 impl OfferedEvents {
-    /// Offers the events of this host, or of all.
+    /// Serves the events of this host, or of all hosts.
     pub fn serve(
         channel: &EventChannel,
         host: Option<HostId>,
@@ -31,7 +31,7 @@ impl OfferedEvents {
     }
 }
 
-/// What went wrong with one event; `None` if nothing did.
+/// The losses and failures of one event; `None` without any.
 fn summary(counts: &CorbaEventCounts) -> Option<ReportNote> {
     let CorbaEventCounts { event, lost, failed, disconnected, refused } = counts;
     let counts = [
@@ -42,6 +42,6 @@ fn summary(counts: &CorbaEventCounts) -> Option<ReportNote> {
     ];
     let counts = counts.into_iter().filter(|(count, _)| **count > 0);
     let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
-    let text = format!("event {event} at CORBA programs: {}", counts.join(", "));
+    let text = format!("event {event}, CORBA programs: {}", counts.join(", "));
     (!counts.is_empty()).then(|| note(NoteLevel::Info, "events", text))
 }

@@ -1,10 +1,10 @@
-//! The classes of traffic of a host's devices, held by a process that outlives a killed run.
+//! The traffic classes of a host's devices. A separate process sets them, and removes them also after a killed run.
 //!
 //! ```text
 //!   hyoshi run ── a pipe: the devices ──► network-watch: sets the classes, and answers
 //!        │                                    │ the pipe closes, however the run ends
 //!        ▼                                    ▼
-//!     the run ◄── what was sent and dropped ── removes the classes
+//!     the run ◄── packets sent and dropped ── removes the classes
 //! ```
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ use crate::cli::{CliError, VerbOutcome, streams};
 /// The topic of notes.
 const TOPIC: &str = "network";
 
-/// The classes of a host, until it is dropped.
+/// The classes of a host. They are removed when this is dropped.
 pub(super) struct HostNetwork {
     guard: Option<NetworkGuard>,
     devices: Vec<String>,
@@ -47,7 +47,7 @@ struct DeviceLine {
     classes: Vec<(Vec<u8>, u32, u32)>,
 }
 
-/// Its answer about a device: at the start, and at the end.
+/// The guard's answer for a device: at the start, and at the end.
 #[derive(Serialize, Deserialize)]
 enum GuardLine {
     Holds,
@@ -56,7 +56,7 @@ enum GuardLine {
 }
 
 impl HostNetwork {
-    /// Sets the classes of these devices. Refusals are notes.
+    /// Sets the classes of these devices. A refusal becomes a note.
     ///
     /// # Errors
     ///
@@ -66,8 +66,9 @@ impl HostNetwork {
         if devices.is_empty() {
             return Ok(network);
         }
-        let mut guard = NetworkGuard::start(devices)
-            .map_err(|error| CliError::new(format_args!("cannot start the process that holds classes: {error}")))?;
+        let mut guard = NetworkGuard::start(devices).map_err(|error| {
+            CliError::new(format_args!("cannot start the process that sets traffic classes: {error}"))
+        })?;
         for device in devices {
             match guard.answer() {
                 Some(GuardLine::Holds) => network.devices.push(device.name.clone()),
@@ -77,7 +78,7 @@ impl HostNetwork {
                     network.notes.push(ReportNote { remedy: Some(remedy), ..note(NoteLevel::Refused, TOPIC, text) });
                 }
                 Some(GuardLine::Ended { .. }) | None => {
-                    return Err(CliError::new("the process that holds classes of traffic ended at its start"));
+                    return Err(CliError::new("the process that sets traffic classes ended at its start"));
                 }
             }
         }
@@ -95,7 +96,7 @@ impl HostNetwork {
                 Some(GuardLine::Ended { text, lost }) => {
                     note(if lost { NoteLevel::Degraded } else { NoteLevel::Info }, TOPIC, text)
                 }
-                // It was killed. The classes are left, and the next run would replace them.
+                // The guard was killed, and its classes remain.
                 _ => match remove_left(device) {
                     Ok(_) => note(NoteLevel::Info, TOPIC, format!("{device}: the guard process was killed")),
                     Err(error) => {
@@ -112,7 +113,7 @@ impl HostNetwork {
 impl NetworkGuard {
     fn start(devices: &[NetworkDevice]) -> io::Result<NetworkGuard> {
         let mut command = Command::new(std::env::current_exe()?);
-        // Its own group: it receives no signals of the terminal.
+        // In its own process group it receives no signals from the terminal.
         command.arg("network-watch").current_dir("/").process_group(0);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (pipe, answers) = (process.stdin.take(), process.stdout.take());
@@ -156,10 +157,10 @@ impl DeviceLine {
     }
 }
 
-/// `hyoshi network-watch`: reads a line for each device and an empty one from standard input, holds their classes until
-/// it is closed, and removes them.
+/// `hyoshi network-watch`: reads one line for each device and an empty line from standard input, and sets the classes.
+/// When standard input is closed, it removes them.
 pub(in crate::cli) fn watch() -> Result<VerbOutcome, CliError> {
-    // A service manager stops all processes of a run at once: this one ends after the run.
+    // A service manager signals all processes of a run at once. This process ignores that and ends after the run.
     let wake = Arc::new(Wake::new());
     let signals = Interrupt::on_signals(wake).and_then(|stop| Ok((stop, Hangup::on_signal()?)));
     let _signals = signals.map_err(|error| CliError::new(format_args!("cannot listen for signals: {error}")))?;
@@ -193,7 +194,7 @@ pub(in crate::cli) fn watch() -> Result<VerbOutcome, CliError> {
     Ok(VerbOutcome::Success)
 }
 
-/// A killed run does not read.
+/// Sends an answer to the run, if the run still reads.
 fn say(answer: &GuardLine) {
     if let Ok(text) = serde_json::to_string(answer) {
         drop(streams::out(format_args!("{text}\n")));
