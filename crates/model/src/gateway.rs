@@ -1,6 +1,6 @@
 //! The gateway of a host: a session of Zenoh by which programs outside the system read and publish events.
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 
 use crate::endpoint::Endpoint;
 
@@ -9,15 +9,26 @@ use crate::endpoint::Endpoint;
 pub struct Gateway {
     /// Its part in the network of Zenoh.
     pub mode: GatewayMode,
-    /// Where programs and routers connect to it, each an [`Endpoint::Tcp`]. None for a client.
+    /// Where programs and routers connect to it, each `tcp/` or `tls/`. None for a client.
     pub listen: Vec<Endpoint>,
-    /// The programs and routers to which it connects, each an [`Endpoint::Tcp`].
+    /// The programs and routers to which it connects, each `tcp/` or `tls/`.
     pub connect: Vec<Endpoint>,
     /// The events that programs read, by their positions, in order. Each has a supplier on this host.
     pub events: Vec<u32>,
     /// The events that programs publish, by their positions, in order. Each has a supplier on this host that is released
     /// by requests. No event is published by two gateways.
     pub publish: Vec<u32>,
+    /// The common names of the certificates that may read; `None`: all. If there are any, all endpoints are `tls/`.
+    pub readers: Option<Vec<String>>,
+    /// The same for publishing.
+    pub publishers: Option<Vec<String>>,
+}
+
+impl Gateway {
+    /// Whether it needs a certificate.
+    pub fn uses_tls(&self) -> bool {
+        self.listen.iter().chain(&self.connect).any(|endpoint| matches!(endpoint, Endpoint::Tls(_)))
+    }
 }
 
 /// The part of a gateway in the network of Zenoh.

@@ -196,6 +196,12 @@ fn write_gateway(text: &mut String, system: &System, host: &Host, gateway: &Gate
     for (key, events) in [("events", &gateway.events), ("publish", &gateway.publish)] {
         line(text, key, event_names(events.iter().map(|event| &system.events[*event as usize])));
     }
+    for (key, names) in [("readers", &gateway.readers), ("publishers", &gateway.publishers)] {
+        if let Some(names) = names {
+            let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+            line(text, key, format!("[{}]", names.join(", ")));
+        }
+    }
 }
 
 fn network_device(device: &NetworkDevice) -> String {

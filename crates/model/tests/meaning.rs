@@ -426,10 +426,9 @@ const GATEWAYS: &str = r#"
     gateway = { listen = ["tcp/127.0.0.1:7460"], connect = ["tcp/localhost:7447"], events = ["**"], publish = ["**"] }
     [host.ground.gateway]
     mode = "client"
-    connect = ["tcp/10.0.0.1:7447"]
+    connect = ["tls/10.0.0.1:7447"]
     events = ["map", "status/*"]
-    [host.ground]
-    insecure = true
+    readers = ["display", "log"]
     [processor.air]
     host = "air"
     [processor.ground]
@@ -462,7 +461,9 @@ fn a_gateway_has_the_events_of_its_host_that_match() {
     let gateways: Vec<&Gateway> = system.hosts.iter().filter_map(|host| host.gateway.as_ref()).collect();
     assert_eq!((gateways[0].mode, gateways[1].mode), (GatewayMode::Peer, GatewayMode::Client));
     assert_eq!(gateways[0].listen, ["tcp/127.0.0.1:7460".parse().unwrap()]);
-    assert_eq!(gateways[1].connect, ["tcp/10.0.0.1:7447".parse().unwrap()]);
+    assert_eq!(gateways[1].connect, ["tls/10.0.0.1:7447".parse().unwrap()]);
+    assert_eq!(gateways[1].readers, Some(vec!["display".to_owned(), "log".to_owned()]));
+    assert_eq!((&gateways[1].publishers, gateways[0].uses_tls(), gateways[1].uses_tls()), (&None, false, true));
     let names = |events: &[u32]| -> Vec<&str> {
         events.iter().map(|event| system.events[*event as usize].name.as_str()).collect()
     };

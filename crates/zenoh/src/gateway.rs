@@ -34,6 +34,7 @@ pub use incoming::PublicationCounts;
 pub use settings::GatewayKeys;
 
 use crate::links::ZenohLink;
+use crate::tls::ZenohTls;
 use incoming::PublishedEvent;
 use outgoing::{EventOutlets, OutgoingCounts};
 
@@ -52,6 +53,7 @@ struct GatewayState {
     channel: EventChannel,
     host: HostId,
     gateway: Gateway,
+    tls: Option<ZenohTls>,
     published: Vec<Arc<PublishedEvent>>,
     counts: Arc<OutgoingCounts>,
     open: Mutex<OpenGateway>,
@@ -98,15 +100,29 @@ impl ZenohGateway {
     ///
     /// # Errors
     ///
-    /// If it cannot listen, or the system refuses threads.
-    pub fn open(channel: &EventChannel, host: HostId) -> Result<Option<ZenohGateway>, CarrierError> {
+    /// If it cannot listen or has no certificate for TLS, or the system refuses threads.
+    pub fn open(
+        channel: &EventChannel,
+        host: HostId,
+        tls: Option<ZenohTls>,
+    ) -> Result<Option<ZenohGateway>, CarrierError> {
         let Some(gateway) = channel.system().hosts[host.index()].gateway.clone() else { return Ok(None) };
+        if gateway.uses_tls() && tls.is_none() {
+            return Err(CarrierError {
+                message: format!(
+                    "the gateway of host `{}` needs a certificate",
+                    channel.system().hosts[host.index()].name
+                ),
+                remedy: "add --host, --tls-cert, --tls-key and --tls-roots".to_owned(),
+            });
+        }
         let published = gateway.publish.iter().map(|event| Arc::new(PublishedEvent::new(channel, host, *event)));
         let state = Arc::new(GatewayState {
             channel: channel.clone(),
             host,
             published: published.collect(),
             gateway,
+            tls,
             counts: Arc::default(),
             open: Mutex::default(),
             over: AtomicBool::new(false),
@@ -116,7 +132,7 @@ impl ZenohGateway {
             // Zenoh waits for the router.
             Spawn::new("gateway-client").stack(1 << 20).spawn(move || state.open_as_client()).map_err(no_thread)?;
         } else {
-            let session = state.session().map_err(|error| state.cannot_listen(&error))?;
+            let session = state.session().map_err(|error| state.cannot_open(&error))?;
             state.serve(session)?;
         }
         Ok(Some(opened))
@@ -196,7 +212,7 @@ impl GatewayState {
     }
 
     fn session(&self) -> zenoh::Result<Session> {
-        zenoh::open(settings::session(self.channel.system(), self.host, &self.gateway)).wait()
+        zenoh::open(settings::session(self.channel.system(), self.host, &self.gateway, self.tls.as_ref())).wait()
     }
 
     /// Tries until a router answers, or the gateway ends.
@@ -228,10 +244,7 @@ impl GatewayState {
     }
 
     fn declare(&self, session: &Session, open: &mut OpenGateway) -> Result<(), CarrierError> {
-        let failed = |error: zenoh::Error| CarrierError {
-            message: format!("the gateway of host `{}` cannot start: {error}", self.host_name()),
-            remedy: format!("remove `gateway` from [host.{}] to run without it", self.host_name()),
-        };
+        let failed = |error: zenoh::Error| self.cannot_start(&error);
         let system = self.channel.system();
         let keys = GatewayKeys::new(system);
         let events = &self.gateway.events;
@@ -279,8 +292,18 @@ impl GatewayState {
         Ok(())
     }
 
-    fn cannot_listen(&self, error: &zenoh::Error) -> CarrierError {
+    fn cannot_start(&self, error: &zenoh::Error) -> CarrierError {
+        CarrierError {
+            message: format!("the gateway of host `{}` cannot start: {error}", self.host_name()),
+            remedy: format!("remove `gateway` from [host.{}] to run without it", self.host_name()),
+        }
+    }
+
+    fn cannot_open(&self, error: &zenoh::Error) -> CarrierError {
         let listen: Vec<String> = self.gateway.listen.iter().map(|endpoint| endpoint.to_string()).collect();
+        if listen.is_empty() {
+            return self.cannot_start(error);
+        }
         let host = self.host_name();
         CarrierError {
             message: format!("the gateway of host `{host}` cannot listen at {}: {error}", listen.join(", ")),

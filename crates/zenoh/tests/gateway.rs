@@ -8,19 +8,20 @@ use hyoshi_model::{HostId, Span, System};
 use hyoshi_node::CarrierError;
 use hyoshi_runtime::{Node, Rejected, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_zenoh::{EVENT_HEADER, GatewayKeys, ZenohGateway};
+use hyoshi_zenoh::{EVENT_HEADER, GatewayKeys, ZenohGateway, ZenohTls};
+use rcgen::DnType;
 use zenoh::pubsub::Publisher;
 use zenoh::qos::Priority;
 use zenoh::sample::Sample;
 use zenoh::{Config, Session, Wait};
 
-use crate::common::{system, until, unused_address};
+use crate::authority::{Authority, Papers};
+use crate::common::{folder, system, until, unused_address};
 
 /// A run of two hosts, both in this process, and the gateway of the first one.
 struct Run {
     channel: EventChannel,
     gateway: ZenohGateway,
-    system: Arc<System>,
     keys: GatewayKeys,
     endpoint: String,
     _running: RunningNode,
@@ -65,10 +66,10 @@ fn start(mode: &str) -> Run {
     let endpoint = format!("tcp/{}", unused_address());
     let gateway = format!("mode = '{mode}'\nlisten = ['{endpoint}']\nevents = ['**']\npublish = ['sensor/**']");
     let (channel, system, running) = channel(&text(&gateway));
-    let gateway = ZenohGateway::open(&channel, HostId(0)).unwrap().unwrap();
+    let gateway = ZenohGateway::open(&channel, HostId(0), None).unwrap().unwrap();
     until("it runs", || channel.now() > hyoshi_model::Instant::ZERO);
     let keys = GatewayKeys::new(&system);
-    Run { channel, gateway, system, keys, endpoint, _running: running }
+    Run { channel, gateway, keys, endpoint, _running: running }
 }
 
 fn channel(text: &str) -> (EventChannel, Arc<System>, RunningNode) {
@@ -188,35 +189,24 @@ fn publications_that_are_wrong_or_too_many_are_refused_and_counted() {
         gps.put("flood").wait().unwrap();
     }
     until("the flood is over", || counts().accepted + counts().refused() >= before.accepted + before.refused() + 500);
-    let PublicationDelta { accepted, too_fast, full } = delta(&before, &counts());
+    let after = counts();
+    let [accepted, too_fast, full] =
+        [after.accepted - before.accepted, after.too_fast - before.too_fast, after.full - before.full];
     assert_eq!(accepted + too_fast + full, 500);
-    // It lasts 0.5 s at least, of 1 ms for each refused one.
-    assert!((4..250).contains(&accepted) && too_fast > 200, "{accepted} {too_fast} {full}");
+    // A burst, and one in 20 ms while it lasts.
+    assert!(accepted >= 4 && too_fast > 50, "{accepted} {too_fast} {full}");
     // Others are not accepted: an event without `publish`, an unknown one, and one that only this host supplies.
     let (heard, _subscriber) = listener(&program(&run.endpoint), "**");
     let received = texts(&heard).len();
     for key in [run.keys.publication("status"), run.keys.publication("x"), run.keys.event("sensor/gps 1")] {
         session.put(key, "forged").wait().unwrap();
     }
-    gps.delete().wait().unwrap();
     let refused = counts().refused();
-    until("the last one is refused", || counts().refused() >= refused);
+    gps.delete().wait().unwrap();
+    until("the last one is refused", || counts().refused() > refused);
     assert_eq!(texts(&heard).len(), received);
-    assert_eq!(run.channel.standing()[2].pushed, 0, "{:?}", run.system.events[2]);
-}
-
-struct PublicationDelta {
-    accepted: u64,
-    too_fast: u64,
-    full: u64,
-}
-
-fn delta(before: &hyoshi_zenoh::PublicationCounts, after: &hyoshi_zenoh::PublicationCounts) -> PublicationDelta {
-    PublicationDelta {
-        accepted: after.accepted - before.accepted,
-        too_fast: after.too_fast - before.too_fast,
-        full: after.full - before.full,
-    }
+    // `base` supplies the status, too.
+    assert_eq!(run.channel.standing()[2].pushed, 0);
 }
 
 #[test]
@@ -281,17 +271,79 @@ fn a_gateway_without_its_router_opens_and_ends_and_one_at_a_used_address_does_no
     for mode in ["peer", "client"] {
         let gateway = format!("mode = '{mode}'\nconnect = ['tcp/{}']\nevents = ['**']", unused_address());
         let (channel, _, running) = channel(&text(&gateway));
-        let gateway = ZenohGateway::open(&channel, HostId(0)).unwrap().unwrap();
+        let gateway = ZenohGateway::open(&channel, HostId(0), None).unwrap().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let last = gateway.end();
         assert!(!last.connected && last.failed.is_none(), "{last:?}");
-        assert!(ZenohGateway::open(&channel, HostId(1)).unwrap().is_none());
+        assert!(ZenohGateway::open(&channel, HostId(1), None).unwrap().is_none());
         drop(running);
     }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (channel, _, running) = channel(&text(&format!("listen = ['tcp/{address}']\nevents = ['**']")));
-    let CarrierError { message, remedy } = ZenohGateway::open(&channel, HostId(0)).err().unwrap();
+    let CarrierError { message, remedy } = ZenohGateway::open(&channel, HostId(0), None).err().unwrap();
     assert!(message.contains(&address) && remedy.contains("[host.rover]"), "{message} {remedy}");
     drop(running);
+}
+
+#[test]
+fn over_tls_only_the_named_certificates_read_and_publish() {
+    let (authority, folder, endpoint) = (Authority::new("plant"), folder(), format!("tls/{}", unused_address()));
+    let roots = authority.file(&folder);
+    let papers = |authority: &Authority, name: &str| -> Papers {
+        authority.papers_with(&[name], |params| {
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, name);
+        })
+    };
+    let file = |authority: &Authority, name: &str| papers(authority, name).file(&folder, &format!("{name}.pem"));
+    let gateway = format!(
+        "listen = ['{endpoint}']\nevents = ['**']\npublish = ['sensor/**']\nreaders = ['display']\npublishers = ['pilot']"
+    );
+    let (channel, system, running) = channel(&text(&gateway));
+    let error = ZenohGateway::open(&channel, HostId(0), None).err().unwrap();
+    assert!(error.message.contains("needs a certificate") && error.remedy.contains("--tls-cert"), "{error:?}");
+    let own = file(&authority, "rover");
+    let tls = ZenohTls::from_files(&own, &own, &roots).unwrap();
+    let gateway = ZenohGateway::open(&channel, HostId(0), Some(tls)).unwrap().unwrap();
+    until("it runs", || channel.now() > hyoshi_model::Instant::ZERO);
+    let open = |pem: &std::path::Path| {
+        let [pem, roots] = [pem, &roots].map(|path| path.display().to_string());
+        let config = format!(
+            r#"{{
+                mode: "client", connect: {{ endpoints: ["{endpoint}"] }}, scouting: {{ multicast: {{ enabled: false }} }},
+                transport: {{ link: {{ tls: {{
+                    enable_mtls: true, verify_name_on_connect: false, root_ca_certificate: "{roots}",
+                    connect_certificate: "{pem}", connect_private_key: "{pem}",
+                }} }} }},
+            }}"#
+        );
+        zenoh::open(Config::from_json5(&config).unwrap()).wait()
+    };
+    let [display, pilot, guest] =
+        ["display", "pilot", "guest"].map(|name| open(&file(&authority, name)).expect("its authority is trusted"));
+    let stranger = Authority::new("elsewhere");
+    assert!(open(&file(&stranger, "stranger")).is_err());
+    let keys = GatewayKeys::new(&system);
+    let (by_display, _one) = listener(&display, "**");
+    let (by_pilot, _other) = listener(&pilot, "hyoshi/**");
+    let (by_guest, _third) = listener(&guest, "hyoshi/**");
+    let gps = publisher(&pilot, keys.publication("sensor/gps 1"));
+    let event = keys.event("sensor/gps 1");
+    let of_gateway = |heard: &Heard| -> Vec<String> {
+        texts(heard).into_iter().filter(|(key, _)| *key == event).map(|(_, payload)| payload).collect()
+    };
+    until("the display reads", || {
+        for session in [&display, &guest] {
+            session.put(keys.publication("sensor/gps 1"), "forged").wait().unwrap();
+        }
+        gps.put("48.1N").wait().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        of_gateway(&by_display).len() >= 3
+    });
+    assert!(of_gateway(&by_display).iter().all(|payload| payload == "48.1N"), "{:?}", texts(&by_display));
+    assert_eq!((of_gateway(&by_pilot), of_gateway(&by_guest)), (vec![], vec![]));
+    assert_eq!(gateway.standing().publications[0].refused(), 0);
+    drop((gateway, running));
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -49,6 +49,9 @@ use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 #[cfg(feature = "orb")]
 use corba_events::OfferedEvents;
+#[cfg(not(feature = "zenoh"))]
+use gateways::NoGateways as RunGateways;
+#[cfg(feature = "zenoh")]
 use gateways::RunGateways;
 use hosts::{HostArguments, JoinedHost, RunControl};
 #[cfg(feature = "orb")]
@@ -201,7 +204,7 @@ pub(super) fn run(
     let corba_events = OfferedEvents::serve(&channel, host, joined.as_ref())?;
     #[cfg(not(feature = "orb"))]
     hosts::offer_no_events(&ready.system)?;
-    let mut gateways = RunGateways::open(&channel, host)?;
+    let mut gateways = RunGateways::open(&channel, host, joined.as_ref())?;
     users.into_iter().for_each(|user| user(channel.clone()));
     let run = match &joined {
         Some(joined) => joined.run(),

@@ -8,8 +8,9 @@ use super::limits;
 use super::log::{AtPlace, Log, Place};
 use super::machines;
 use super::names::Names;
+use super::operation::refuse_twice;
 use super::table::Table;
-use super::value::{InputValue, shortened};
+use super::value::{InputValue, complain, shortened};
 use crate::endpoint::Endpoint;
 use crate::event::{Event, matches};
 use crate::gateway::{Gateway, GatewayMode};
@@ -36,7 +37,7 @@ pub(super) fn resolve(
     let of_objects = objects.iter().flat_map(|object| &object.endpoints);
     let others = of_hosts.chain(of_objects).chain(events.iter().flat_map(|event| &event.endpoints));
     let mut taken: HashMap<Endpoint, Option<Place>> = others.map(|endpoint| (endpoint.clone(), None)).collect();
-    let mut publishers: HashMap<u32, Place> = HashMap::new();
+    let mut gateway_of: HashMap<u32, Place> = HashMap::new();
     for (id, table) in tables {
         let host = &hosts[id.index()];
         let (mode, [listen, connect]) = connections(log, table, host);
@@ -51,12 +52,14 @@ pub(super) fn resolve(
             log.error(table.place, "the gateway has neither `events` nor `publish`")
                 .help("add events = [\"**\"]: programs then read all events of this host");
         }
+        let named = ["readers", "publishers"].map(|key| certificates(log, table, key, mode, [&listen, &connect]));
+        let [readers, publishers] = named;
         let is_here = |supplier: &OperationId| processors[operations.of(*supplier).on.index()].host == *id;
         let is_open = |supplier: &OperationId| is_here(supplier) && operations.of(*supplier).requested();
         let read = patterns.select(log, (table, "events"), &is_here, &host.name);
         let published = patterns.select(log, (table, "publish"), &is_open, &host.name);
         for (event, place) in &published {
-            if let Some(first) = publishers.insert(*event, *place) {
+            if let Some(first) = gateway_of.insert(*event, *place) {
                 let name = shortened(&events[*event as usize].name);
                 log.error(*place, format!("two gateways publish event `{name}`"))
                     .also(first, "first here")
@@ -69,6 +72,8 @@ pub(super) fn resolve(
             connect: connect.into_iter().map(|endpoint| endpoint.value).collect(),
             events: read.into_keys().collect(),
             publish: published.into_keys().collect(),
+            readers,
+            publishers,
         });
     }
 }
@@ -107,24 +112,50 @@ fn connections(log: &mut Log, table: &Table<'_>, host: &Host) -> (GatewayMode, [
     (mode, endpoints)
 }
 
-/// Endpoints that Zenoh can use here; others are logged and omitted.
+/// Endpoints that Zenoh can use; others are logged and omitted.
 fn endpoints(log: &mut Log, table: &Table<'_>, key: &str, host: &Host) -> Vec<AtPlace<Endpoint>> {
     let mut endpoints = machines::endpoints(log, table, key);
-    endpoints.retain(|endpoint| {
-        let (place, endpoint) = (endpoint.place, &endpoint.value);
-        if !matches!(endpoint, Endpoint::Tcp(_)) {
-            log.error(place, format!("`{key}` cannot use the endpoint `{endpoint}`"))
-                .help("write \"tcp/ADDRESS:PORT\": gateways have no TLS and no Unix sockets yet");
-            return false;
-        }
-        if endpoint.is_exposed() && !host.insecure {
-            log.error(place, format!("`{endpoint}` is not encrypted and not on loopback"))
-                .label("other machines can read and forge its events")
-                .help(format!("write `insecure = true` in [host.{}] if the network is trusted", shortened(&host.name)));
-        }
-        true
-    });
+    endpoints.retain(|endpoint| machines::is_for_zenoh(log, key, endpoint, ""));
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.value.is_exposed() && !host.insecure) {
+        let text = endpoint.value.to_string();
+        log.error(endpoint.place, format!("`{text}` is not encrypted and not on loopback"))
+            .label("other machines can read and forge its events")
+            .help(format!(
+                "write \"{}\", or `insecure = true` in [host.{}] if the network is trusted",
+                text.replacen("tcp/", "tls/", 1),
+                shortened(&host.name)
+            ));
+    }
     endpoints
+}
+
+/// The names of certificates of a key; `None` if it is not there.
+fn certificates(
+    log: &mut Log,
+    table: &Table<'_>,
+    key: &str,
+    mode: GatewayMode,
+    endpoints: [&[AtPlace<Endpoint>]; 2],
+) -> Option<Vec<String>> {
+    let names = table.given(log, key, |given| match given.texts()? {
+        names if names.is_empty() => complain("is empty", "name certificates, or remove it: then all may"),
+        names => Ok(names),
+    })?;
+    refuse_twice(log, &names.value);
+    for name in names.value.iter().filter(|name| name.value.is_empty() || name.value.chars().any(char::is_control)) {
+        log.error(name.place, "no certificate has this name").help("write the common name of a certificate");
+    }
+    if mode == GatewayMode::Router {
+        log.error(table.place_of(key), format!("`{key}` does not restrict a router"))
+            .help("remove it, or write mode = \"peer\": a router forwards for all that can connect");
+    }
+    let mut endpoints = endpoints.into_iter().flatten();
+    if let Some(endpoint) = endpoints.find(|endpoint| !matches!(endpoint.value, Endpoint::Tls(_))) {
+        log.error(endpoint.place, format!("`{}` has no certificates", endpoint.value))
+            .also(table.place_of(key), "required here")
+            .help("write `tls/` endpoints only");
+    }
+    Some(names.value.into_iter().map(|name| name.value.to_string()).collect())
 }
 
 struct PatternResolver<'e> {

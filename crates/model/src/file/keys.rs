@@ -358,14 +358,36 @@ const GATEWAY: &[Key] = &[
         Value("\"peer\""),
         "A client has one connection, to a router; a router also forwards between programs.",
     ),
-    key("listen", Kind::Texts, Value("[]"), "Where programs and routers connect to it: \"tcp/ADDRESS:PORT\"."),
-    key("connect", Kind::Texts, Value("[]"), "Programs and routers to which it connects: \"tcp/ADDRESS:PORT\"."),
+    key(
+        "listen",
+        Kind::Texts,
+        Value("[]"),
+        "Where programs and routers connect to it: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
+    ),
+    key(
+        "connect",
+        Kind::Texts,
+        Value("[]"),
+        "Programs and routers to which it connects: \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\".",
+    ),
     key("events", Kind::Names("event"), Value("[]"), "The events of this host that programs read; `*` and `**` match."),
     key(
         "publish",
         Kind::Names("event"),
         Value("[]"),
         "The events of this host that programs publish: a supplier has `called = true`.",
+    ),
+    key(
+        "readers",
+        Kind::Texts,
+        Described("all that can connect"),
+        "The common names of the certificates that may read, over TLS.",
+    ),
+    key(
+        "publishers",
+        Kind::Texts,
+        Described("all that can connect"),
+        "The common names of the certificates that may publish, over TLS.",
     ),
 ];
 

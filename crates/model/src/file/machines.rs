@@ -77,16 +77,21 @@ pub(super) fn hosts<'a>(log: &mut Log, top: &Table<'a>) -> (Vec<Host>, Vec<(Host
 fn zenoh_endpoint(log: &mut Log, table: &Table<'_>, key: &str) -> Option<AtPlace<Endpoint>> {
     let written = table.given(log, key, InputValue::text)?;
     let endpoint = parsed(log, written)?;
+    is_for_zenoh(log, key, &endpoint, "; without it, completions use `endpoints`").then_some(endpoint)
+}
+
+/// Whether Zenoh can use an endpoint; if not, it is logged.
+pub(super) fn is_for_zenoh(log: &mut Log, key: &str, endpoint: &AtPlace<Endpoint>, otherwise: &str) -> bool {
     let help = match &endpoint.value {
         // Zenoh 1.10 cannot connect to it.
-        Endpoint::Tls(Address::Ip(SocketAddr::V6(_))) => "over TLS, write an IPv4 address or the machine's name",
-        Endpoint::Tcp(_) | Endpoint::Tls(_) => return Some(endpoint),
-        Endpoint::Unix(_) => {
-            "write \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\"; without it, completions use `endpoints`"
+        Endpoint::Tls(Address::Ip(SocketAddr::V6(_))) => {
+            "over TLS, write an IPv4 address or the machine's name".to_owned()
         }
+        Endpoint::Tcp(_) | Endpoint::Tls(_) => return true,
+        Endpoint::Unix(_) => format!("write \"tcp/ADDRESS:PORT\" or \"tls/ADDRESS:PORT\"{otherwise}"),
     };
     log.error(endpoint.place, format!("`{key}` cannot use the endpoint `{}`", endpoint.value)).help(help);
-    None
+    false
 }
 
 /// The endpoints of a key; wrong ones are logged and omitted.

@@ -69,10 +69,16 @@ pub fn check(system: &System) {
             .all(|host| host.insecure || !host.endpoints.iter().chain(host.over_zenoh()).any(Endpoint::is_exposed))
     );
     for (id, host) in (0..).map(HostId).zip(&system.hosts) {
-        let Some(Gateway { mode, listen, connect, events, publish }) = &host.gateway else { continue };
-        let is_tcp =
-            |endpoint: &Endpoint| matches!(endpoint, Endpoint::Tcp(_)) && (host.insecure || !endpoint.is_exposed());
-        assert!(listen.iter().chain(connect).all(is_tcp) && listen.len().max(connect.len()) <= endpoint::ENDPOINTS);
+        let Some(Gateway { mode, listen, connect, events, publish, readers, publishers }) = &host.gateway else {
+            continue;
+        };
+        let is_usable =
+            |endpoint: &Endpoint| !matches!(endpoint, Endpoint::Unix(_)) && (host.insecure || !endpoint.is_exposed());
+        assert!(
+            readers.is_none() && publishers.is_none()
+                || listen.iter().chain(connect).all(|one| matches!(one, Endpoint::Tls(_)))
+        );
+        assert!(listen.iter().chain(connect).all(is_usable) && listen.len().max(connect.len()) <= endpoint::ENDPOINTS);
         assert!(listen.iter().all(|endpoint| !endpoints.contains(&endpoint)));
         assert!(match mode {
             GatewayMode::Client => listen.is_empty() && !connect.is_empty(),

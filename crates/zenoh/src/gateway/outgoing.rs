@@ -147,7 +147,7 @@ impl KeptEvents {
     fn answer(&self, query: &Query) {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (payload, header) in latest {
-            // The program may have gone.
+            // The program may have disconnected.
             if query.reply(self.key.as_str(), &payload[..]).attachment(header).wait().is_err() {
                 return;
             }
@@ -179,7 +179,7 @@ pub(super) fn declare_queryable(
     session.declare_queryable(kept.key.clone()).callback(pass_on).wait()
 }
 
-/// Answers queries until all that could pass one on have gone.
+/// Answers queries until no queryable is left.
 pub(super) fn answer_all(queries: &Receiver<WaitingQuery>) {
     queries.iter().for_each(|(kept, query)| kept.answer(&query));
 }

@@ -3,7 +3,8 @@
 use hyoshi_model::{Endpoint, Gateway, GatewayMode, HostId, System};
 use zenoh::Config;
 
-use crate::config::{chunk, config};
+use crate::config::{chunk, config, quoted};
+use crate::tls::ZenohTls;
 
 /// The most sessions of programs and routers.
 const SESSIONS: usize = 128;
@@ -46,17 +47,17 @@ impl GatewayKeys {
 }
 
 /// The settings of the gateway of a host.
-pub(super) fn session(system: &System, host: HostId, gateway: &Gateway) -> Config {
+pub(super) fn session(system: &System, host: HostId, gateway: &Gateway, tls: Option<&ZenohTls>) -> Config {
     let keys = GatewayKeys::new(system);
     let list = |endpoints: &[Endpoint]| {
-        let quoted: Vec<String> = endpoints.iter().map(|endpoint| format!("\"{endpoint}\"")).collect();
-        quoted.join(", ")
+        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| quoted(&endpoint.to_string())).collect();
+        endpoints.join(", ")
     };
     let access = match gateway.mode {
-        GatewayMode::Peer | GatewayMode::Client => for_programs_only(&keys),
+        GatewayMode::Peer | GatewayMode::Client => for_programs_only(gateway, &keys),
         GatewayMode::Router => forwarding(system, host, gateway, &keys),
     };
-    let mut config = config(&list(&gateway.listen), &list(&gateway.connect), &access, SESSIONS, None);
+    let mut config = config(&list(&gateway.listen), &list(&gateway.connect), &access, SESSIONS, tls);
     let mut set = |key: &str, value: &str| config.insert_json5(key, value).expect("the settings are Zenoh's");
     set("mode", &format!("{:?}", gateway.mode.name()));
     if gateway.mode == GatewayMode::Client {
@@ -66,8 +67,17 @@ pub(super) fn session(system: &System, host: HostId, gateway: &Gateway) -> Confi
     config
 }
 
-/// Programs read events and the liveliness of nodes, and publish. The session forwards nothing.
-fn for_programs_only(keys: &GatewayKeys) -> String {
+/// Programs read events and the liveliness of nodes, and publish, over TLS only with certificates that may. The session
+/// forwards nothing.
+fn for_programs_only(gateway: &Gateway, keys: &GatewayKeys) -> String {
+    let subject = |names: &Option<Vec<String>>| match names {
+        None => String::new(),
+        Some(names) => {
+            let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+            format!("cert_common_names: [{}]", names.join(", "))
+        }
+    };
+    let (readers, publishers) = (subject(&gateway.readers), subject(&gateway.publishers));
     let system = &keys.system;
     let all_of = |kind: &str| format!("[\"{system}/{kind}/**\"]");
     let [events, publications, alive] = ["events", "publish", "alive"].map(all_of);
@@ -87,13 +97,16 @@ fn for_programs_only(keys: &GatewayKeys) -> String {
                 {{ id: "wanted", permission: "allow", key_exprs: {publications}, messages: ["declare_subscriber"], flows: ["egress"] }},
                 {{ id: "alive", permission: "allow", key_exprs: {alive}, messages: ["liveliness_token"], flows: ["egress"] }},
             ],
-            subjects: [{{ id: "all" }}],
-            policies: [{{ rules: ["publish", "read", "events", "wanted", "alive"], subjects: ["all"] }}],
+            subjects: [{{ id: "readers", {readers} }}, {{ id: "publishers", {publishers} }}],
+            policies: [
+                {{ rules: ["read", "events", "alive"], subjects: ["readers"] }},
+                {{ rules: ["publish", "wanted"], subjects: ["publishers"] }},
+            ],
         }},"#
     )
 }
 
-/// Everything is forwarded, except events that only this host supplies: they come from no other session.
+/// Everything is forwarded, except events that only this host supplies, and its liveliness: other sessions could forge them.
 fn forwarding(system: &System, host: HostId, gateway: &Gateway, keys: &GatewayKeys) -> String {
     let events = gateway.events.iter().map(|event| &system.events[*event as usize]).filter(|event| {
         let suppliers = event.suppliers.iter().map(|supplier| system.operation(*supplier));

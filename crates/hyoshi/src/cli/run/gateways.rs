@@ -9,7 +9,7 @@ use hyoshi_report::figures::count;
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_zenoh::{GatewayStanding, PublicationCounts, ZenohGateway};
 
-use super::hosts::failed;
+use super::hosts::{JoinedHost, failed};
 use crate::cli::notes::note;
 use crate::cli::{CliError, streams};
 
@@ -25,11 +25,17 @@ pub(super) struct RunGateways {
 
 impl RunGateways {
     /// Opens the gateway of this host, or of all.
-    pub fn open(channel: &EventChannel, host: Option<HostId>) -> Result<RunGateways, CliError> {
-        let hosts = (0..channel.system().hosts.len() as u32).map(HostId);
+    pub fn open(
+        channel: &EventChannel,
+        host: Option<HostId>,
+        joined: Option<&JoinedHost>,
+    ) -> Result<RunGateways, CliError> {
+        let of_run = (0..).map(HostId).zip(&channel.system().hosts);
+        let of_run = of_run.filter(|(id, _)| host.is_none_or(|host| host == *id));
         let mut gateways = Vec::new();
-        for id in hosts.filter(|id| host.is_none_or(|host| host == *id)) {
-            let opened = ZenohGateway::open(channel, id).map_err(|error| failed(NodeError::Carrier(error)))?;
+        for (id, _) in of_run.filter(|(_, host)| host.gateway.is_some()) {
+            let tls = joined.map(JoinedHost::zenoh_tls).transpose()?.flatten();
+            let opened = ZenohGateway::open(channel, id, tls).map_err(|error| failed(NodeError::Carrier(error)))?;
             gateways.extend(opened.map(|gateway| (gateway, true)));
         }
         Ok(RunGateways { gateways, looked: WallClock::now() })

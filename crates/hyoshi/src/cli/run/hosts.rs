@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use hyoshi_events::EventChannel;
-use hyoshi_model::{Contents, Costs, Endpoint, HostId, ProcessorId, Span, System, write};
+use hyoshi_model::{Contents, Costs, Endpoint, Gateway, HostId, ProcessorId, Span, System, write};
 use hyoshi_node::idl::hyoshi_node::{OutputCounts, PeerStanding};
 use hyoshi_node::{
     Agreed, CompletionCarrier, ENDED, NodeError, NodePeers, NodeSettings, PeerEvent, ServingObjects, Tls, WholeSystem,
@@ -65,6 +65,9 @@ pub(super) struct JoinedHost {
     agreed: Agreed,
     /// The certificate of its endpoints.
     tls: Option<(TlsServer, TlsClient)>,
+    /// Its files.
+    #[cfg_attr(not(feature = "zenoh"), expect(dead_code, reason = "only Zenoh reads them itself"))]
+    files: Option<NodeFiles>,
     /// Clock offsets are recorded under it.
     first: ProcessorId,
     /// Removed after the last packet.
@@ -143,7 +146,8 @@ impl HostArguments {
         let of_objects = system.objects.iter().flat_map(|object| &object.endpoints);
         let of_events = system.events.iter().flat_map(|event| &event.endpoints);
         let mut endpoints = of_hosts.chain(of_objects).chain(of_events);
-        let uses_tls = endpoints.any(|one| matches!(one, Endpoint::Tls(_)));
+        let uses_tls = endpoints.any(|one| matches!(one, Endpoint::Tls(_)))
+            || system.hosts.iter().flat_map(|host| &host.gateway).any(Gateway::uses_tls);
         let mut files = None;
         let tls = match &self.tls_cert {
             Some(cert) if uses_tls => {
@@ -176,7 +180,7 @@ impl HostArguments {
             wait: self.wait,
             cpu: cpus.first().map(|(_, cpu)| *cpu),
             tls,
-            carrier: carrier(system, host, files)?,
+            carrier: carrier(system, host, files.clone())?,
             control,
             events: Some(events.clone()),
             interrupt,
@@ -189,7 +193,7 @@ impl HostArguments {
         streams::err(format_args!("hyoshi run: host {name} waits for {awaited}, for at most {}\n", self.wait));
         let agreed = peers.agree(say).map_err(failed)?;
         let first = cpus.first().map_or(ProcessorId(0), |(processor, _)| *processor);
-        Ok(JoinedHost { peers, agreed, tls: certificate, first, network })
+        Ok(JoinedHost { peers, agreed, tls: certificate, files, first, network })
     }
 }
 
@@ -200,12 +204,16 @@ fn carrier(
     host: HostId,
     files: Option<NodeFiles>,
 ) -> Result<Option<Box<dyn CompletionCarrier>>, CliError> {
-    use hyoshi_zenoh::{ZenohCarrier, ZenohTls};
-
     let uses_it = system.hosts.iter().any(|host| host.over_zenoh().is_some());
-    let tls = files.filter(|_| uses_it).map(|files| ZenohTls::from_files(&files.certificate, &files.key, &files.roots));
-    let tls = tls.transpose().map_err(|error| failed(NodeError::Carrier(error)))?;
-    Ok(ZenohCarrier::new(system, host, tls).map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>))
+    let tls = zenoh_tls(files.filter(|_| uses_it).as_ref())?;
+    let carrier = hyoshi_zenoh::ZenohCarrier::new(system, host, tls);
+    Ok(carrier.map(|carrier| Box::new(carrier) as Box<dyn CompletionCarrier>))
+}
+
+#[cfg(feature = "zenoh")]
+fn zenoh_tls(files: Option<&NodeFiles>) -> Result<Option<hyoshi_zenoh::ZenohTls>, CliError> {
+    let tls = files.map(|files| hyoshi_zenoh::ZenohTls::from_files(&files.certificate, &files.key, &files.roots));
+    tls.transpose().map_err(|error| failed(NodeError::Carrier(error)))
 }
 
 #[cfg(not(feature = "zenoh"))]
@@ -303,6 +311,12 @@ impl JoinedHost {
     /// The same for its calls.
     pub fn tls_client(&self) -> Option<&TlsClient> {
         self.tls.as_ref().map(|(_, client)| client)
+    }
+
+    /// The certificate for Zenoh.
+    #[cfg(feature = "zenoh")]
+    pub fn zenoh_tls(&self) -> Result<Option<hyoshi_zenoh::ZenohTls>, CliError> {
+        zenoh_tls(self.files.as_ref())
     }
 
     /// Prints events between the hosts.

@@ -4,18 +4,19 @@ use hyoshi_events::EventChannel;
 use hyoshi_model::HostId;
 use hyoshi_report::ReportNote;
 
+use super::hosts::JoinedHost;
 use crate::cli::CliError;
 
 /// None.
-pub(super) struct RunGateways {}
+pub(super) struct NoGateways {}
 
-impl RunGateways {
+impl NoGateways {
     /// Fails if this host, or any, has a gateway.
-    pub fn open(channel: &EventChannel, host: Option<HostId>) -> Result<RunGateways, CliError> {
+    pub fn open(channel: &EventChannel, host: Option<HostId>, _: Option<&JoinedHost>) -> Result<NoGateways, CliError> {
         let mut hosts = (0..).map(HostId).zip(&channel.system().hosts);
         let with_gateway = hosts.find(|(id, one)| one.gateway.is_some() && host.is_none_or(|host| host == *id));
         match with_gateway {
-            None => Ok(RunGateways {}),
+            None => Ok(NoGateways {}),
             Some((_, host)) => Err(CliError::new(format!(
                 "host `{}` has a gateway, and this program was built without Zenoh",
                 host.name
