@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hyoshi_model::{Endpoint, HostId, System};
+use hyoshi_model::{Endpoint, GatewayMode, HostId, System};
 use zenoh::Config;
 
 use crate::links::{ZenohLink, senders};
@@ -19,23 +19,21 @@ const COMMON: &str = r#"
     open: { return_conditions: { connect_scouted: false, declares: false } },
 "#;
 
-/// How a session connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// To all endpoints, in the background.
-    Peer,
-    /// To one router. It does not open before it is connected; later it connects again in the background. Routers do
-    /// not pass messages from one peer to another.
-    Client,
-}
-
+/// A client connects to one router. It does not open before it is connected; later it connects again in the background.
+/// Routers do not pass messages from one peer to another. The other sessions connect to all endpoints in the background.
+///
 /// A queue holds 16 batches of 64 KiB for each priority. A sender does not wait for room (`wait_before_drop`), and a batch
 /// is sent as soon as the transmitting thread runs (`time_limit`).
-pub(crate) fn config(mode: Mode, listen: &str, connect: &str, access: &str, sessions: usize, tls: &str) -> Config {
-    let (mode, connect_ms) = match mode {
-        Mode::Peer => ("peer", -1),
-        Mode::Client => ("client", 0),
-    };
+pub(crate) fn config(
+    mode: GatewayMode,
+    listen: &str,
+    connect: &str,
+    access: &str,
+    sessions: usize,
+    tls: &str,
+) -> Config {
+    let connect_ms = if mode == GatewayMode::Client { 0 } else { -1 };
+    let mode = mode.name();
     let text = format!(
         r#"{{ {COMMON}
             mode: "{mode}",
@@ -93,8 +91,8 @@ pub fn receiving(system: &System, host: HostId, tls: Option<&ZenohTls>) -> Optio
     let sessions = 4 * senders.len() + 16;
     let (endpoint, tls) = (quoted(&endpoint.to_string()), tls.map(|tls| tls.settings(routed)).unwrap_or_default());
     Some(match routed {
-        true => config(Mode::Client, "", &endpoint, &access, sessions, &tls),
-        false => config(Mode::Peer, &endpoint, "", &access, sessions, &tls),
+        true => config(GatewayMode::Client, "", &endpoint, &access, sessions, &tls),
+        false => config(GatewayMode::Peer, &endpoint, "", &access, sessions, &tls),
     })
 }
 
@@ -120,7 +118,7 @@ pub fn dialling(system: &System, from: HostId, to: &[HostId], link: ZenohLink, t
         false => String::new(),
     };
     let tls = tls.map(|tls| tls.settings(routed)).unwrap_or_default();
-    config(Mode::Peer, "", &endpoints.join(", "), &access, dialled.len() + 1, &tls)
+    config(GatewayMode::Peer, "", &endpoints.join(", "), &access, dialled.len() + 1, &tls)
 }
 
 /// A host at the other end of connections, and the key expression of its completions.

@@ -57,14 +57,8 @@ pub(super) fn session(system: &System, host: HostId, gateway: &Gateway, tls: Opt
         GatewayMode::Peer | GatewayMode::Client => for_programs_only(gateway, &keys),
         GatewayMode::Router => forwarding(system, host, gateway, &keys),
     };
-    let mut config = config(&list(&gateway.listen), &list(&gateway.connect), &access, SESSIONS, tls);
-    let mut set = |key: &str, value: &str| config.insert_json5(key, value).expect("the settings are Zenoh's");
-    set("mode", &format!("{:?}", gateway.mode.name()));
-    if gateway.mode == GatewayMode::Client {
-        // Opening it fails without a router, and is repeated.
-        set("connect/timeout_ms", "0");
-    }
-    config
+    let tls = tls.map(|tls| tls.settings(gateway.mode == GatewayMode::Client)).unwrap_or_default();
+    config(gateway.mode, &list(&gateway.listen), &list(&gateway.connect), &access, SESSIONS, &tls)
 }
 
 /// Programs read events and the liveliness of nodes, and publish, over TLS only with certificates that may. The session
