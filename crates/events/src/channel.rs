@@ -171,6 +171,9 @@ impl PublishError {
             PublishError::Rejected { supplier, because: Rejected::Full, .. } => {
                 format!("publish more slowly, or raise the limit of the queue of `{supplier}` in the file")
             }
+            PublishError::Rejected { supplier, because: Rejected::TooSoon, .. } => {
+                format!("publish at most once in each `min_interval` of `{supplier}`")
+            }
             PublishError::Rejected { .. } => "publish during the run".to_owned(),
         }
     }

@@ -22,12 +22,12 @@ const SYSTEM: &str = r#"
     payload = "1B"
     [operation.gps]
     called       = true
-    min_interval = "1ms"
+    deadline     = "1ms"
     wcet         = "0.05ms"
     supplies     = ["sensor/gps", "sensor/raw"]
     [operation.map]
     called       = true
-    min_interval = "1ms"
+    deadline     = "1ms"
     wcet         = "0.05ms"
     supplies     = ["state/map"]
     [operation.beat]

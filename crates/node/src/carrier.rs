@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use hyoshi_model::{HostId, OperationId, Span};
 use hyoshi_runtime::IncomingCompletions;
@@ -13,10 +12,6 @@ use hyoshi_trace::Signal;
 use crate::idl::hyoshi_node as wire;
 use crate::peer::{Inbox, OtherHost};
 use crate::shared::NodeState;
-
-/// The pause after a refused message. It is shorter than that of the ORB's threads, because a carrier's thread may read
-/// for several peers.
-const REFUSED: Duration = Duration::from_millis(1);
 
 /// Another transport of completions than IIOP. Dropping it closes its connections.
 pub trait CompletionCarrier: fmt::Debug + Send + Sync {
@@ -61,7 +56,7 @@ impl ArrivingCompletions {
     }
 
     /// Passes a completion to its dispatcher, or counts it as rejected. `sequence` is the number of the completion in
-    /// the session, from 1. Pauses if the session is unknown or the peer exceeds its rate.
+    /// the session, from 1. Does not wait: the calling thread may read for several peers, and a pause would delay them.
     pub fn arrive(&self, from: HostId, session: u64, sequence: u64, what: &wire::Completion, payload: &[u8]) {
         let Some(peer) = self.0.of_session(session).filter(|peer| peer.host == from) else { return self.refuse() };
         {
@@ -69,15 +64,12 @@ impl ArrivingCompletions {
             inbox.carried += 1;
             inbox.sequence = inbox.sequence.max(sequence);
         }
-        if !receive(peer, self.0.now(), what, payload) {
-            std::thread::sleep(REFUSED);
-        }
+        receive(peer, self.0.now(), what, payload);
     }
 
-    /// Counts a message that is not a completion of a peer, and pauses.
+    /// Counts a message that is not a completion of a peer.
     pub fn refuse(&self) {
         self.0.strangers.count();
-        std::thread::sleep(REFUSED);
     }
 }
 

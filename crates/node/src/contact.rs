@@ -398,7 +398,8 @@ impl DepartureSender for IiopSender {
     }
 }
 
-/// Sends completions over another transport, and outputs over IIOP.
+/// Sends completions over another transport, and outputs over IIOP. Completions of operations with a replica there follow
+/// their outputs over IIOP, and so do all while the other transport has no connection.
 pub(crate) struct CarriedSender {
     pub completions: Box<dyn CompletionSender>,
     pub outputs: IiopSender,
@@ -406,10 +407,16 @@ pub(crate) struct CarriedSender {
 
 impl DepartureSender for CarriedSender {
     fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool {
-        match departing {
-            Departing::Completion(signal) => self.completions.send(session, signal, payload),
-            Departing::Output(..) => self.outputs.send(session, departing, payload),
-        }
+        let IiopSender { shared, at, .. } = &self.outputs;
+        let carried = match departing {
+            Departing::Completion(signal)
+                if shared.system.replica_on(signal.from, shared.peers[*at].host).is_none() =>
+            {
+                self.completions.send(session, signal, payload)
+            }
+            _ => false,
+        };
+        carried || self.outputs.send(session, departing, payload)
     }
 
     fn keep(&mut self, session: u64) -> bool {

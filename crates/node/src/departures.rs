@@ -1,5 +1,6 @@
 //! Completions and outputs that depart to another host, in two classes: critical ones do not wait for non-critical
-//! ones. The target of a completion and the source of an output decide the class.
+//! ones. The class of a completion is that of its target. An output is critical if its operation is, or an operation of the
+//! other host that reads it or is triggered by it: so it does not arrive after the completion of its job.
 //!
 //! ```text
 //!   ring ─► critical sender ═ a connection with DSCP EF ═► host
@@ -31,16 +32,6 @@ pub(crate) enum Departing {
     Completion(Signal),
     /// An output for a replica, and the time since its flush point.
     Output(wire::Output, Span),
-}
-
-impl Departing {
-    fn is_critical(&self, system: &System) -> bool {
-        let decides = match self {
-            Departing::Completion(signal) => signal.to,
-            Departing::Output(what, _) => OperationId(what.source),
-        };
-        system.operation(decides).critical
-    }
 }
 
 /// Where a sender's completions and outputs come from.
@@ -83,10 +74,20 @@ pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool)
     let arrive = targets.filter(|id| system.operation(*id).trigger.predecessors().iter().any(|one| host(*one) == from));
     let own = system.operation_ids().filter(|id| host(*id) == from);
     let replicated = own.filter(|id| system.replica_on(*id, to).is_some());
-    arrive.chain(replicated).fold((false, false), |(critical, others), id| {
-        let is_critical = system.operation(id).critical;
-        (critical || is_critical, others || !is_critical)
-    })
+    let arrive = arrive.map(|id| system.operation(id).critical);
+    let classes = arrive.chain(replicated.map(|id| is_critical_output(system, id, to)));
+    classes.fold((false, false), |(critical, others), is_critical| (critical || is_critical, others || !is_critical))
+}
+
+/// The class of an operation's outputs for its replica on a host.
+fn is_critical_output(system: &System, source: OperationId, to: HostId) -> bool {
+    let uses = |id: OperationId| {
+        let operation = system.operation(id);
+        let there = system.processor(operation.on).host == to;
+        there && (operation.reads.contains(&source) || operation.trigger.predecessors().contains(&source))
+    };
+    let users = system.operation_ids().filter(|id| uses(*id));
+    users.chain([source]).any(|id| system.operation(id).critical)
 }
 
 /// Splits the completions for a peer.
@@ -97,7 +98,9 @@ pub(crate) fn split<D: Departures>(
 ) -> (CriticalDepartures<D>, OtherDepartures) {
     let ((others, ring), (used, spare)) = (RingBuffer::new(WAITING), RingBuffer::new(WAITING));
     let wake = Arc::new(Wake::new());
-    let critical = CriticalDepartures { all, shared: shared.clone(), peer, others, spare, wake: wake.clone() };
+    let (system, to) = (&shared.system, shared.peers[peer].host);
+    let outputs = system.operation_ids().map(|id| is_critical_output(system, id, to)).collect();
+    let critical = CriticalDepartures { all, shared: shared.clone(), peer, outputs, others, spare, wake: wake.clone() };
     (critical, OtherDepartures { ring, used, wake })
 }
 
@@ -107,6 +110,8 @@ pub(crate) struct CriticalDepartures<D> {
     all: D,
     shared: Arc<NodeState>,
     peer: usize,
+    /// By operation: whether its outputs are critical there.
+    outputs: Vec<bool>,
     others: Producer<(Departing, Vec<u8>)>,
     spare: Consumer<Vec<u8>>,
     wake: Arc<Wake>,
@@ -122,11 +127,14 @@ impl<D: Departures> Departures for CriticalDepartures<D> {
     }
 
     fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
-        let CriticalDepartures { all, shared, peer, others, spare, wake } = self;
+        let CriticalDepartures { all, shared, peer, outputs, others, spare, wake } = self;
         let (mut sent, mut passed) = (false, false);
         while !sent {
             let more = all.next(|departing, payload| {
-                sent = departing.is_critical(&shared.system);
+                sent = match departing {
+                    Departing::Completion(signal) => shared.system.operation(signal.to).critical,
+                    Departing::Output(what, _) => outputs[what.source as usize],
+                };
                 if sent {
                     return send(departing, payload);
                 }

@@ -53,7 +53,7 @@ fn node(endpoints: &str) -> (EventChannel, Prepared) {
         endpoints = [{endpoints}]
         [operation.gps]
         called       = true
-        min_interval = "1ms"
+        deadline     = "1ms"
         wcet         = "0.05ms"
         supplies     = ["sensor/gps fix"]
         queue        = {{ limit = 4 }}

@@ -257,6 +257,8 @@ pub struct EventInput {
     supplier: OperationId,
     buffers: PayloadBuffers,
     wakeups: PendingWakeups,
+    /// When the supplier's `min_interval` since its last publication is over.
+    earliest: Instant,
 }
 
 impl EventInput {
@@ -266,7 +268,7 @@ impl EventInput {
         // For its own jobs, for jobs of the consumers if it passes the payload on, and for the payload being written.
         let buffers = payload_holders(system, supplier, true) + 2 * operation.queue.limit as usize + 7;
         let (buffers, wakeups) = (PayloadBuffers::new(operation.payload as usize, buffers), processor.wakeups());
-        EventInput { processor, supplier, buffers, wakeups }
+        EventInput { processor, supplier, buffers, wakeups, earliest: Instant::ZERO }
     }
 
     /// The supplier.
@@ -279,20 +281,28 @@ impl EventInput {
     ///
     /// # Errors
     ///
-    /// If the payload is too long, the operation's queue is full, it is busy or off, or the node is not running.
+    /// If the payload is too long, the operation's `min_interval` is not over, its queue is full, it is busy or off, or
+    /// the node is not running.
     pub fn publish(&mut self, payload: &[u8]) -> Result<(), Rejected> {
-        let EventInput { processor, supplier, buffers, wakeups } = self;
+        let EventInput { processor, supplier, buffers, wakeups, earliest } = self;
         let common = &processor.common;
         if !common.has_begun() || common.now() == Instant::ZERO {
             return Err(Rejected::Idle);
         }
-        let data = if payload.is_empty() {
-            None
-        } else {
+        if !payload.is_empty() {
             buffers.emit(payload)?;
-            buffers.take()
-        };
-        let published = processor.section(|crew, now| crew.publish(now, *supplier, data, wakeups));
+        }
+        // The proof of all other jobs relies on it.
+        if common.now() < *earliest {
+            return Err(Rejected::TooSoon);
+        }
+        let data = if payload.is_empty() { None } else { buffers.take() };
+        let interval = common.system.operation(*supplier).min_interval.unwrap_or_default();
+        let published = processor.section(|crew, now| {
+            crew.publish(now, *supplier, data, wakeups)?;
+            *earliest = now.saturating_add(interval);
+            Ok(())
+        });
         wakeups.deliver();
         published
     }

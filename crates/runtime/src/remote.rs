@@ -219,6 +219,8 @@ pub enum Rejected {
     /// The ring of its processor or the queue of its operation is full, or no payload buffer is free. For a publication
     /// also: its operation is busy or off.
     Full,
+    /// A publication less than `min_interval` after the last one.
+    TooSoon,
     /// The node has not started, or has ended.
     Idle,
 }
@@ -239,6 +241,7 @@ impl fmt::Display for Rejected {
             Rejected::Implausible => "implausible times",
             Rejected::TooLong => "payload longer than declared",
             Rejected::Full => "its queue is full, or it is busy or off",
+            Rejected::TooSoon => "less than `min_interval` after the last publication",
             Rejected::Idle => "the node is not running",
         })
     }

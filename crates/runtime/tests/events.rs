@@ -13,7 +13,7 @@ const CHANNEL: &str = r#"
     payload = "8B"
     [operation.gps]
     called       = true
-    min_interval = "10ms"
+    deadline     = "10ms"
     wcet         = "0.1ms"
     supplies     = ["sensor/gps"]
     queue        = { limit = 2 }
@@ -148,4 +148,22 @@ fn a_long_payload_and_a_flood_are_rejected() {
         assert_eq!(received.lock().unwrap().last().unwrap(), b"last");
         drop(running);
     });
+}
+
+#[test]
+fn publications_closer_than_the_min_interval_are_refused() {
+    let system = system(&CHANNEL.replace("deadline     = \"10ms\"", "min_interval = \"1h\""));
+    let mut prepared = Node::new(system.clone(), plan(&system)).prepare().unwrap();
+    let (feed, mut inputs) = prepared.take_events().unwrap();
+    let running = prepared.start();
+    publish(&mut inputs[0], b"first");
+    assert_eq!(inputs[0].publish(b"second"), Err(Rejected::TooSoon));
+    assert_eq!(inputs[0].publish(b"nine byte"), Err(Rejected::TooLong));
+    let control = feed.control();
+    while control.counts(gps(&system)).unwrap().pushed == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(inputs[0].publish(b""), Err(Rejected::TooSoon));
+    assert_eq!(control.counts(gps(&system)).unwrap().pushed, 1);
+    running.stop(&mut |_, _, _| ());
 }

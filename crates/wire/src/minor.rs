@@ -107,7 +107,7 @@ codes! {
     HYOSHI + 0x56 EVENT_LIMIT "The client, or all clients of events together, have the maximum number of proxies (IMP_LIMIT)."
     HYOSHI + 0x57 EVENT_CONSUMER "The reference of the consumer is nil, leads to a channel of the same node, or leads to a Unix socket although the client uses the network (BAD_PARAM)."
     HYOSHI + 0x58 EVENT_TOO_LONG "The event is longer than its `payload` in the server's file (BAD_PARAM)."
-    HYOSHI + 0x59 EVENT_FULL "The supplier's queue is full, or it is busy or off: the event was not published (TRANSIENT)."
+    HYOSHI + 0x59 EVENT_FULL "The supplier's queue is full, it is busy or off, or its `min_interval` is not over: the event was not published (TRANSIENT)."
     HYOSHI + 0x5a EVENT_DESTROY "Clients cannot end an event channel (NO_PERMISSION)."
     HYOSHI + 0x60 RT_UNMAPPED "The priority is negative, or the server's priority mapping or transform refuses it \
         (DATA_CONVERSION)."

@@ -43,7 +43,7 @@ pub(crate) fn config(
                 retry: {{ period_init_ms: 50, period_max_ms: 200, period_increase_factor: 2 }},
             }},
             transport: {{
-                unicast: {{ max_sessions: {sessions} }},
+                unicast: {{ max_sessions: {sessions}, accept_timeout: 2000 }},
                 link: {{
                     tx: {{
                         lease: 2000, keep_alive: 4,

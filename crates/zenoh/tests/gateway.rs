@@ -113,7 +113,9 @@ fn publish(channel: &EventChannel, name: &str, payload: &[u8]) {
     loop {
         match channel.publish(name, payload) {
             Ok(()) => return,
-            Err(PublishError::Rejected { because: Rejected::Idle | Rejected::Full, .. }) => std::thread::yield_now(),
+            Err(PublishError::Rejected { because: Rejected::Idle | Rejected::Full | Rejected::TooSoon, .. }) => {
+                std::thread::yield_now();
+            }
             Err(other) => panic!("{other}"),
         }
     }
@@ -193,8 +195,8 @@ fn publications_that_are_wrong_or_too_many_are_refused_and_counted() {
     let [accepted, too_fast, full] =
         [after.accepted - before.accepted, after.too_fast - before.too_fast, after.full - before.full];
     assert_eq!(accepted + too_fast + full, 500);
-    // A burst, and one in 20 ms while it lasts.
-    assert!(accepted >= 4 && too_fast > 50, "{accepted} {too_fast} {full}");
+    // One in 20 ms while it lasts.
+    assert!(accepted >= 1 && too_fast > 50, "{accepted} {too_fast} {full}");
     // Others are not accepted: an event without `publish`, an unknown one, and one that only this host supplies.
     let (heard, _subscriber) = listener(&program(&run.endpoint), "**");
     let received = texts(&heard).len();

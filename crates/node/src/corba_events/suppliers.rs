@@ -57,7 +57,9 @@ impl ProxyPushConsumer {
             PublishError::Rejected { because: Rejected::TooLong, .. } => {
                 SystemKind::BadParam.not_done(minor::EVENT_TOO_LONG)
             }
-            PublishError::Rejected { because: Rejected::Full, .. } => SystemKind::Transient.not_done(minor::EVENT_FULL),
+            PublishError::Rejected { because: Rejected::Full | Rejected::TooSoon, .. } => {
+                SystemKind::Transient.not_done(minor::EVENT_FULL)
+            }
             PublishError::Rejected { because: Rejected::Idle, .. } => SystemKind::Transient.not_done(minor::NOT_RUN),
             PublishError::NoInput { .. } => SystemKind::NoImplement.not_done(minor::EVENT_NO_SUPPLIER),
             _ => SystemKind::Internal.not_done(0),

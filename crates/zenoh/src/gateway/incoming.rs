@@ -1,19 +1,11 @@
 //! Events that programs publish.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use hyoshi_events::{EventChannel, PublishError};
-use hyoshi_model::{HostId, Instant, Span};
-use hyoshi_os::{Clock, MonotonicClock};
+use hyoshi_model::HostId;
 use hyoshi_runtime::Rejected;
 use zenoh::sample::{Sample, SampleKind};
-
-/// The pause after a publication that is refused, on the thread that reads.
-const REFUSED: Duration = Duration::from_millis(1);
-/// The least average time between publications of an event whose supplier has no `min_interval`.
-const INTERVAL: Span = Span::from_millis(1);
 
 /// An event that programs publish.
 pub(super) struct PublishedEvent {
@@ -21,8 +13,6 @@ pub(super) struct PublishedEvent {
     channel: EventChannel,
     /// The largest payload.
     most: usize,
-    clock: MonotonicClock,
-    rate: Mutex<RateLimit>,
     counts: IncomingCounts,
 }
 
@@ -70,13 +60,10 @@ impl PublishedEvent {
         let suppliers = event.suppliers.iter().map(|id| system.operation(*id));
         let mut open = suppliers.filter(|one| one.is_requested() && system.processor(one.on).host == host);
         let supplier = open.next();
-        let interval = supplier.and_then(|one| one.min_interval).unwrap_or(INTERVAL);
         PublishedEvent {
             name: event.name.clone(),
             channel: channel.clone(),
             most: supplier.map_or(0, |one| one.payload as usize),
-            clock: MonotonicClock::from_origin(0),
-            rate: Mutex::new(RateLimit::new(interval, supplier.map_or(1, |one| one.queue.limit))),
             counts: IncomingCounts::default(),
         }
     }
@@ -86,18 +73,11 @@ impl PublishedEvent {
         &self.name
     }
 
-    /// Publishes a sample, or counts why it is refused and pauses. On one of Zenoh's threads.
+    /// Publishes a sample, or counts why it is refused. On one of Zenoh's threads, which other sessions share: it must not
+    /// wait.
     pub fn receive(&self, sample: &Sample) {
-        let counts = &self.counts;
-        let refused = match self.publish(sample) {
-            Ok(()) => {
-                counts.accepted.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            Err(count) => count,
-        };
-        refused.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(REFUSED);
+        let count = self.publish(sample).err().unwrap_or(&self.counts.accepted);
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn publish(&self, sample: &Sample) -> Result<(), &AtomicU64> {
@@ -108,11 +88,9 @@ impl PublishedEvent {
         if sample.payload().len() > self.most {
             return Err(&counts.too_long);
         }
-        if !self.rate.lock().unwrap_or_else(PoisonError::into_inner).admit(self.clock.now()) {
-            return Err(&counts.too_fast);
-        }
         self.channel.publish(&self.name, &sample.payload().to_bytes()).map_err(|error| match error {
             PublishError::Rejected { because: Rejected::TooLong, .. } => &counts.too_long,
+            PublishError::Rejected { because: Rejected::TooSoon, .. } => &counts.too_fast,
             PublishError::Rejected { because: Rejected::Full, .. } => &counts.full,
             _ => &counts.idle,
         })
@@ -124,74 +102,5 @@ impl PublishedEvent {
         let [accepted, malformed, too_long, too_fast, full, idle] =
             [accepted, malformed, too_long, too_fast, full, idle].map(|count| count.load(Ordering::Relaxed));
         PublicationCounts { event: self.name.clone(), accepted, malformed, too_long, too_fast, full, idle }
-    }
-}
-
-/// Admits one publication in each interval on average, and bursts (the generic cell rate algorithm, ITU-T I.371).
-#[derive(Debug)]
-struct RateLimit {
-    interval: Span,
-    /// How far the theoretical arrival may be ahead of a publication.
-    tolerance: Span,
-    /// When the next one would arrive at exactly the rate.
-    theoretical: Instant,
-}
-
-impl RateLimit {
-    /// A burst of at least 1.
-    fn new(interval: Span, burst: u32) -> RateLimit {
-        let tolerance = interval.as_nanos().saturating_mul(u64::from(burst.max(1) - 1));
-        RateLimit { interval, tolerance: Span::from_nanos(tolerance), theoretical: Instant::ZERO }
-    }
-
-    fn admit(&mut self, now: Instant) -> bool {
-        let theoretical = self.theoretical.max(now);
-        let admitted = theoretical.since(now) <= self.tolerance;
-        if admitted {
-            self.theoretical = theoretical + self.interval;
-        }
-        admitted
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn ms(ms: u64) -> Instant {
-        Instant::ZERO + Span::from_millis(ms)
-    }
-
-    #[test]
-    fn a_burst_is_admitted_and_then_one_in_each_interval() {
-        let mut rate = RateLimit::new(Span::from_millis(10), 3);
-        let admitted = |rate: &mut RateLimit, now: u64| (0..5).filter(|_| rate.admit(ms(now))).count();
-        assert_eq!([100, 105, 110, 120, 135, 1_000].map(|now| admitted(&mut rate, now)), [3, 0, 1, 1, 1, 3]);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        /// In each window at most a burst and one for each interval; a program at the rate is never refused.
-        #[test]
-        fn no_window_has_more_than_the_burst_and_its_intervals(
-            burst in 1u32..5,
-            gaps in prop::collection::vec(0u64..30, 1..100),
-        ) {
-            let (mut rate, mut now, mut admitted) = (RateLimit::new(Span::from_millis(10), burst), 0, Vec::new());
-            for gap in gaps {
-                now += gap;
-                let refused = !rate.admit(ms(now));
-                prop_assert!(!(refused && admitted.last().is_none_or(|last| now - last >= 10)));
-                admitted.extend((!refused).then_some(now));
-            }
-            for (at, first) in admitted.iter().enumerate() {
-                for (more, last) in admitted[at..].iter().enumerate() {
-                    prop_assert!(more as u64 + 1 <= u64::from(burst) + (last - first) / 10);
-                }
-            }
-        }
     }
 }
