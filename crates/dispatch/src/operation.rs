@@ -55,8 +55,8 @@ pub(crate) struct OperationState {
     pub on_miss: OnMiss,
     /// Under [`OnMiss::SkipNext`]: its jobs that have not ended.
     pub live: Vec<Slot>,
-    /// A job ended late, and no release has been skipped since its deadline.
-    pub owes_skip: bool,
+    /// A job ended late, and no release has been skipped since its deadline: whether one of these was critical.
+    pub owes_skip: Option<bool>,
     /// When it skipped a release last.
     pub skipped: Option<Instant>,
     pub has_guard: bool,
@@ -178,7 +178,7 @@ impl OperationState {
                 OnMiss::SkipNext => operation.queue.most_jobs(),
                 OnMiss::Continue | OnMiss::Stop => 0,
             }),
-            owes_skip: false,
+            owes_skip: None,
             skipped: None,
             has_guard: operation.guard != hyoshi_model::Guard::Off,
             guard: ReleaseGuard::new(operation.guard),
@@ -245,7 +245,7 @@ impl OperationState {
     /// Its host was switched off: drops all state of earlier jobs, except the numbers.
     pub fn forget(&mut self, returned: &mut Vec<Ticket>) {
         self.guard = self.guard.fresh();
-        self.owes_skip = false;
+        self.owes_skip = None;
         if let Intake::Join(join) = &mut self.intake {
             join.clear(returned);
         }

@@ -48,8 +48,9 @@ pub struct Naive {
     asked: BTreeSet<JobId>,
     /// By periodic operation: the number of the next release, and its required time.
     next: BTreeMap<OperationId, (u64, Instant)>,
-    /// Deadlines that jobs missed before they ended, if no release has been skipped from then on.
-    missed: BTreeSet<(OperationId, Instant)>,
+    /// Deadlines that jobs missed before they ended, if no release has been skipped from then on; true for critical
+    /// jobs.
+    missed: BTreeSet<(OperationId, Instant, bool)>,
     /// When an operation skipped a release last.
     skipped: BTreeMap<OperationId, Instant>,
 }
@@ -215,12 +216,13 @@ impl Naive {
         self.next.insert(id.operation, (id.number + 1, release + self.periods[&id.operation]));
     }
 
-    /// The first release from a missed deadline on is skipped, and each one while a late job is unfinished. `None`: a
-    /// held job has a deadline that is not known yet.
-    fn skips(&self, id: OperationId, now: Instant) -> Option<bool> {
+    /// The first release from a missed deadline on is skipped, and each one while a late job is unfinished; a critical
+    /// one only because of critical jobs. `None`: a held job has a deadline that is not known yet.
+    fn skips(&self, id: OperationId, now: Instant, critical: bool) -> Option<bool> {
         let skips = self.system.operation(id).on_miss == OnMiss::SkipNext;
-        let late = |(_, job): (JobId, Job)| job.at != Where::Held && job.deadline <= now;
-        if skips && (self.missed.iter().any(|(missed, _)| *missed == id) || self.of(id).any(late)) {
+        let late = |(_, job): (JobId, Job)| (job.critical || !critical) && job.at != Where::Held && job.deadline <= now;
+        let missed = |(missed, _, by): &(OperationId, Instant, bool)| *missed == id && (*by || !critical);
+        if skips && (self.missed.iter().any(missed) || self.of(id).any(late)) {
             return Some(true);
         }
         let own = matches!(self.system.setting(0, id).deadline, Deadline::Own(_));
@@ -230,11 +232,13 @@ impl Naive {
 
     /// A release is skipped or not.
     fn release(&mut self, job: JobId, now: Instant, skipped: bool) {
+        let request = self.request.filter(|request| request.operation == job.operation);
+        let critical = self.system.operation(job.operation).critical && request.is_none_or(|request| request.critical);
         if job.leg == 0 && !self.jobs.contains_key(&job) {
-            assert_ne!(self.skips(job.operation, now), Some(!skipped), "{job:?} at {now}");
+            assert_ne!(self.skips(job.operation, now, critical), Some(!skipped), "{job:?} at {now}");
         }
         if skipped {
-            self.missed.retain(|(id, _)| *id != job.operation);
+            self.missed.retain(|(id, ..)| *id != job.operation);
             self.skipped.insert(job.operation, now);
         }
     }
@@ -306,7 +310,7 @@ impl Naive {
                 let started = self.jobs.get(&end.job).is_some_and(|job| job.started);
                 let skipped = self.skipped.get(&id).is_some_and(|at| *at >= end.deadline);
                 if on_miss == OnMiss::SkipNext && started && now > end.deadline && !skipped {
-                    self.missed.insert((id, end.deadline));
+                    self.missed.insert((id, end.deadline, end.critical));
                 }
                 match end.outcome {
                     JobOutcome::Cancelled if self.asked.contains(&end.job) => {

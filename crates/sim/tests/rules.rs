@@ -168,6 +168,14 @@ fn on_miss_stops_a_late_job_or_skips_the_next_release() {
     let skip = build(OnMiss::SkipNext, 10.0, 13.0);
     assert_eq!((skip.count("late", 55.0, JobOutcome::Missed), skip.count("late", 55.0, JobOutcome::Skipped)), (3, 3));
     assert_eq!(skip.schedule("next", 55.0).len(), 3);
+    // Late legs that are not critical skip no release of critical ones.
+    for (critical, skipped) in [(0, 3), (1, 0), (2, 3)] {
+        let legs = Build::new("MUF", 1).periodic("legs", 0, 10.0, 6.0).set(|setting| {
+            (setting.legs, setting.critical_legs) = (2, critical);
+        });
+        let legs = legs.with(|operation| operation.on_miss = OnMiss::SkipNext);
+        assert_eq!(legs.count("legs", 55.0, JobOutcome::Skipped), skipped, "{critical} critical");
+    }
 }
 
 #[test]

@@ -151,7 +151,9 @@ impl<P: Probe> Dispatcher<P> {
         if operation.on_miss == OnMiss::SkipNext {
             operation.live.retain(|live| *live != slot);
             let paid = operation.skipped.is_some_and(|at| at >= job.deadline);
-            operation.owes_skip |= transition == Transition::Complete && now > job.deadline && !paid;
+            if transition == Transition::Complete && now > job.deadline && !paid {
+                operation.owes_skip = operation.owes_skip.max(Some(job.critical));
+            }
         }
         if operation.watches() && job.started {
             self.watches.retain(|(_, watched)| *watched != slot);

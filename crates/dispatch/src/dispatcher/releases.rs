@@ -238,7 +238,7 @@ impl<P: Probe> Dispatcher<P> {
     /// A release: `on_miss`, `on_busy`, the queue's limit, then the guard. False if it is dropped.
     pub(super) fn admit(&mut self, now: Instant, job: Job, effects: &mut Effects) -> bool {
         let first_leg = job.id.leg == 0;
-        if first_leg && self.skips(now, job.local) {
+        if first_leg && self.skips(now, &job) {
             return self.drop_new(now, &job, JobOutcome::Skipped, effects);
         }
         let operation = &self.operations[job.local as usize];
@@ -289,19 +289,22 @@ impl<P: Probe> Dispatcher<P> {
         true
     }
 
-    /// Whether an operation skips a release now, because an earlier job has missed its deadline.
-    fn skips(&mut self, now: Instant, local: u32) -> bool {
-        let operation = &self.operations[local as usize];
+    /// Whether a release is skipped, because an earlier job has missed its deadline. Late non-critical legs and requests
+    /// skip no critical release.
+    fn skips(&mut self, now: Instant, new: &Job) -> bool {
+        let operation = &self.operations[new.local as usize];
         if operation.on_miss != OnMiss::SkipNext {
             return false;
         }
         // Its own deadline counts from the guarded release, which has not happened yet.
         let own = matches!(operation.deadline, Deadline::Own(_));
-        let late = |job: &Job| job.deadline <= now && !(own && job.state == JobState::Held);
-        let skips = operation.owes_skip || operation.live.iter().any(|slot| late(self.jobs.get(*slot)));
+        let matters = |critical: bool| critical || !new.critical;
+        let late = |job: &Job| matters(job.critical) && job.deadline <= now && !(own && job.state == JobState::Held);
+        let skips =
+            operation.owes_skip.is_some_and(matters) || operation.live.iter().any(|slot| late(self.jobs.get(*slot)));
         if skips {
-            let operation = &mut self.operations[local as usize];
-            (operation.owes_skip, operation.skipped) = (false, Some(now));
+            let operation = &mut self.operations[new.local as usize];
+            (operation.owes_skip, operation.skipped) = (None, Some(now));
         }
         skips
     }
