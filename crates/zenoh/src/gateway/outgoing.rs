@@ -58,8 +58,11 @@ struct EventOutlet {
 pub(super) struct KeptEvents {
     key: String,
     most: usize,
-    latest: Mutex<VecDeque<(Arc<[u8]>, [u8; EVENT_HEADER])>>,
+    latest: Mutex<VecDeque<KeptEvent>>,
 }
+
+/// A payload, and its header.
+type KeptEvent = (Arc<[u8]>, [u8; EVENT_HEADER]);
 
 impl EventOutlets {
     /// Declares the events of a host with their priorities.
