@@ -53,7 +53,7 @@ fn messages_that_are_no_completions_of_peers_are_refused_and_counted() {
     let publisher = connected(&session, key_expression(&station.system, DRONE, STATION));
     let completion =
         Completion { source: 0, target: 1, position: 0, number: 1, origin: 1, period: 10_000_000, sent: 1 };
-    let header = CompletionHeader { session: 99, sequence: 1, completion: completion.clone() };
+    let header = CompletionHeader { session: 99, sequence: 1, completion };
     let good = header.encode();
     let mut version = good;
     version[0] = 2;
