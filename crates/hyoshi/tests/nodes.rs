@@ -476,6 +476,123 @@ fn fifty_kills_over_zenoh_cost_the_other_node_no_deadline_and_no_memory() {
     killed_and_restarted(50, &uav_over_zenoh("10min"));
 }
 
+/// Each host triggers four operations of the other one every millisecond, over Zenoh.
+#[cfg(feature = "zenoh")]
+fn crossing() -> String {
+    let mut text = String::from("name = \"crossing\"\nduration = \"6h\"\n");
+    for (host, processor, cpu) in [("drone", "airframe", second_cpu()), ("station", "ground", 0)] {
+        text += &format!(
+            "[host.{host}]\nendpoints = [\"tcp/{}\"]\nzenoh = \"tcp/{}\"\n[processor.{processor}]\nhost = \"{host}\"\n\
+             cpu = {cpu}\n",
+            unused_address(),
+            unused_address()
+        );
+    }
+    for (from, to) in [("airframe", "ground"), ("ground", "airframe")] {
+        for number in 0..4 {
+            text += &format!(
+                "[operation.{from}-{number}]\non = \"{from}\"\nevery = \"1ms\"\nwcet = \"20us\"\npayload = \"8B\"\n\
+                 [operation.{to}-after-{number}]\non = \"{to}\"\nafter = {{ all = [\"{from}-{number}\"] }}\nwcet = \"20us\"\n"
+            );
+        }
+    }
+    text
+}
+
+/// What a node has counted of the completions from its peer.
+#[cfg(feature = "zenoh")]
+fn arrived(peer: &Value) -> u64 {
+    ["received", "rejected", "missing"].map(|what| count(peer, what)).iter().sum()
+}
+
+/// `.ci/long`. NODES_COMPLETIONS is the number of completions that the station sends and receives.
+#[cfg(feature = "zenoh")]
+#[test]
+#[ignore = "takes 25 minutes"]
+fn each_completion_over_zenoh_is_counted_while_a_node_is_killed_twenty_times() {
+    const KILLS: u64 = 20;
+    // Completions on their way arrive meanwhile.
+    const ARRIVAL: Duration = Duration::from_millis(500);
+    let _alone = alone();
+    let wanted: u64 = std::env::var("NODES_COMPLETIONS").map_or(10_000_000, |text| text.parse().unwrap());
+    let place = Place::new();
+    place.write("crossing.toml", crossing());
+    let words = |host: &str| {
+        format!(
+            "run crossing.toml --host {host} --control {}/{host}.sock --no-report --format json",
+            place.path().display()
+        )
+    };
+    let station = start(&place, &words("station"));
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", station.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let peer = |host: &str| show(&place, &format!("{host}.sock")).map(|node| node["peers"][0].clone());
+    let now = |host: &str| until("the node answers", || peer(host));
+    // At the end of the drone's last life: what the station had sent and received.
+    let (mut sent, mut came, mut memories) = (0, 0, Vec::new());
+    for life in 1..=KILLS + 1 {
+        let drone = start(&place, &words("drone"));
+        let share = wanted * life / (KILLS + 1);
+        let deadline = Instant::now() + Duration::from_secs(30 * 60);
+        loop {
+            let known = now("station");
+            if known["state"] == "joined" && count(&known, "sent") + arrived(&known) >= share {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{share} completions take too long: {known}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let (sent_by_drone, sent_by_station) = (count(&now("drone"), "sent"), count(&now("station"), "sent"));
+        std::thread::sleep(ARRIVAL);
+        let at_drone = arrived(&now("drone"));
+        drop(drone);
+        let after = until("it is lost", || peer("station").filter(|peer| peer["state"] == "lost"));
+        let (end_sent, end_came) = (count(&after, "sent"), arrived(&after));
+        // Whatever was sent in time was received, rejected or missing, and nothing twice.
+        assert!(
+            (sent_by_station - sent..=end_sent - sent).contains(&at_drone),
+            "life {life}: the station sent {sent_by_station} to {end_sent} after {sent}, the drone counted {at_drone}"
+        );
+        assert!(
+            end_came - came >= sent_by_drone,
+            "life {life}: the drone sent {sent_by_drone}, the station counted {end_came} after {came}: {after}"
+        );
+        (sent, came) = (end_sent, end_came);
+        memories.push(memory());
+        println!("life {life}: {after}; memory {} kB", memory());
+    }
+    let (before, after) = (memories[4], memories[memories.len() - 1]);
+    assert!(after <= before + before / 10 + 2_048, "memory grew: {memories:?} kB");
+    let known = now("station");
+    place.hyoshi(&format!("node stop --at unix:{}/station.sock", place.path().display())).exits(0);
+    let ended = station.end("station");
+    let summary = ended.json();
+    let operations = summary["operations"].as_array().unwrap();
+    let completed = |name: &str| {
+        let counts = &operations.iter().find(|one| one["name"] == name).unwrap()["counts"];
+        println!("{name}: {counts}");
+        ["made", "missed"].map(|what| counts[what].as_u64().unwrap()).iter().sum::<u64>()
+    };
+    let completed: u64 = (0..4).map(|number| completed(&format!("ground-{number}"))).sum();
+    let notes = summary["notes"].as_array().unwrap().iter().map(|note| note["text"].as_str().unwrap_or_default());
+    let text: Vec<&str> = notes.filter(|text| text.starts_with("host drone")).collect();
+    let of_note = |what: &str| {
+        let number = text[0].split(what).next().unwrap().rsplit([' ', ',']).next().unwrap();
+        number.parse::<u64>().unwrap_or_else(|_| panic!("{what} in {text:?}"))
+    };
+    // What left the dispatcher was sent or is unsent. The report counts jobs until the node was stopped, without those
+    // whose ends a full ring lost; the note counts completions until the node's end.
+    let lost = summary["lost_events"].as_u64().unwrap();
+    let (least, most) =
+        (count(&known, "sent") + count(&known, "unsent"), of_note(" completions sent") + of_note(" not sent"));
+    println!("{completed} completed, {least} to {most} sent or unsent; {text:?}");
+    assert!(completed <= most, "{completed} completed, {least} to {most} counted: {text:?}");
+    assert!(completed + lost >= least, "{completed} completed, {lost} lost, {least} to {most} counted: {text:?}");
+}
+
 #[cfg(not(feature = "zenoh"))]
 #[test]
 fn a_file_with_zenoh_needs_a_program_with_zenoh() {
