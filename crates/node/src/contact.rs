@@ -399,7 +399,7 @@ impl DepartureSender for IiopSender {
 }
 
 /// Sends completions over another transport, and outputs over IIOP. Completions of operations with a replica there follow
-/// their outputs over IIOP, and so do all while the other transport has no connection.
+/// their outputs over IIOP.
 pub(crate) struct CarriedSender {
     pub completions: Box<dyn CompletionSender>,
     pub outputs: IiopSender,
@@ -408,15 +408,14 @@ pub(crate) struct CarriedSender {
 impl DepartureSender for CarriedSender {
     fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool {
         let IiopSender { shared, at, .. } = &self.outputs;
-        let carried = match departing {
+        match departing {
             Departing::Completion(signal)
                 if shared.system.replica_on(signal.from, shared.peers[*at].host).is_none() =>
             {
                 self.completions.send(session, signal, payload)
             }
-            _ => false,
-        };
-        carried || self.outputs.send(session, departing, payload)
+            _ => self.outputs.send(session, departing, payload),
+        }
     }
 
     fn keep(&mut self, session: u64) -> bool {

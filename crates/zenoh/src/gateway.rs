@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - Its threads run at normal priority, below every lane. Zenoh's threads do, too, unless this process carries
-//!   completions over Zenoh: then they are above the lanes, and a refused publication pauses them.
+//!   completions over Zenoh: then they are above the lanes.
 //! - Critical events have a queue and a thread of their own, so other events do not displace them.
 //! - Zenoh drops an event if its queue for the priority is full. Programs see the gap in the sequence numbers.
 
