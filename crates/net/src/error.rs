@@ -67,12 +67,9 @@ impl fmt::Display for NetworkError {
                 write!(f, "device `{device}` has a queueing discipline of another program: {found}")
             }
             NetworkError::InUse { device, pid, user } => {
-                write!(f, "device `{device}` is in use by ")?;
-                match pid {
-                    Some(pid) => write!(f, "process {pid}")?,
-                    None => write!(f, "another process")?,
-                }
-                user.as_ref().map_or(Ok(()), |user| write!(f, " of user {user}"))
+                let process = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+                let of_user = user.as_ref().map(|user| format!(" of user {user}")).unwrap_or_default();
+                write!(f, "device `{device}` is in use by {process}{of_user}")
             }
             NetworkError::NotPermitted { device } => {
                 write!(f, "no permission to set classes on device `{device}` (CAP_NET_ADMIN)")
