@@ -1,67 +1,44 @@
-//! A device belongs to one run at a time: two would remove each other's classes.
+//! A device belongs to one process at a time: two would remove each other's classes.
 //!
-//! The lock is on a file in a directory of this user, and ends with the process. Other users cannot open the file, so
-//! they cannot block a run.
+//! Each device of a network namespace has a claim there, for processes of all users. Without it no process changes the
+//! device. A process without privileges can hold a claim, too: then no run divides the device, and nothing changes.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hyoshi_os::file;
-use hyoshi_os::trusted::{Folder, OpenMode};
+use hyoshi_os::{NamespaceLock, users};
 
 use crate::error::NetworkError;
 
 /// How long the guard of a killed run may need to remove its classes.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A lock, until it is dropped.
+/// Claims have this name, and the number of their device.
+pub(crate) const CLAIMS: &str = "hyoshi-network-";
+
+/// The claim of a device, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct DeviceClaim(#[allow(dead_code, reason = "it is held, not read")] Option<File>);
+pub(crate) struct DeviceClaim(#[allow(dead_code, reason = "it is held, not read")] NamespaceLock);
 
 impl DeviceClaim {
-    /// Claims a device of this network namespace. Without a directory for claims, it succeeds without a lock.
-    pub fn take(device: &str) -> Result<DeviceClaim, NetworkError> {
-        let Some(mut file) = folder().and_then(|folder| open(&folder, device)) else { return Ok(DeviceClaim(None)) };
+    /// Claims a device of this network namespace, by its number.
+    pub fn take(device: &str, index: i32) -> Result<DeviceClaim, NetworkError> {
+        let name = format!("{CLAIMS}{index}");
         let until = Instant::now() + PATIENCE;
         loop {
-            match file::lock(&file) {
-                Ok(true) => break,
-                Ok(false) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
-                Ok(false) => return Err(NetworkError::InUse { device: device.to_owned(), pid: read_pid(&mut file) }),
-                // The file system does not support locks.
-                Err(_) => return Ok(DeviceClaim(None)),
+            match NamespaceLock::take(&name) {
+                Ok(Some(lock)) => return Ok(DeviceClaim(lock)),
+                Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
+                Ok(None) => break,
+                Err(error) => {
+                    return Err(NetworkError::Kernel { device: device.to_owned(), step: "set a claim", error });
+                }
             }
         }
-        // A second run names this process in its error.
-        let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DeviceClaim(Some(file)))
+        let holder = NamespaceLock::holder(&name);
+        // A process of another PID namespace has no number here.
+        let pid = holder.as_ref().map(|holder| holder.pid).filter(|pid| *pid != 0);
+        let user = holder.map(|holder| users::name_of(holder.uid));
+        Err(NetworkError::InUse { device: device.to_owned(), pid, user })
     }
-}
-
-/// The directory of this user's claims.
-fn folder() -> Option<PathBuf> {
-    if file::own_user() == 0 {
-        return Some(PathBuf::from("/run/hyoshi/network"));
-    }
-    let runtime = hyoshi_os::secure_var_os("XDG_RUNTIME_DIR").filter(|path| Path::new(path).is_absolute())?;
-    Some(Path::new(&runtime).join("hyoshi/network"))
-}
-
-/// The file of a device. Devices of other network namespaces may have the same name.
-fn open(folder: &Path, device: &str) -> Option<File> {
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
-    let name = OsString::from(format!("{namespace}-{device}"));
-    Folder::make(folder, 0o755).ok()?.file(&name, OpenMode::Changing).ok()
-}
-
-fn read_pid(file: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    file.rewind().ok()?;
-    file.take(16).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
 }

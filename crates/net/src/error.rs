@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use crate::claim::CLAIMS;
 use crate::plan::HANDLE;
 
 /// The reason why a device has no classes.
@@ -21,12 +22,14 @@ pub enum NetworkError {
         /// The discipline with its number, as `tc` prints it.
         found: String,
     },
-    /// Another run has set classes on the device.
+    /// Another process of the network namespace has claimed the device.
     InUse {
         /// The device.
         device: String,
-        /// Its process, if known.
+        /// The process, if it is known and visible.
         pid: Option<u32>,
+        /// Its user, if known.
+        user: Option<String>,
     },
     /// The process lacks CAP_NET_ADMIN in the network namespace.
     NotPermitted {
@@ -63,10 +66,11 @@ impl fmt::Display for NetworkError {
             NetworkError::Occupied { device, found } => {
                 write!(f, "device `{device}` has a queueing discipline of another program: {found}")
             }
-            NetworkError::InUse { device, pid: Some(pid) } => {
-                write!(f, "process {pid} has set classes on device `{device}`")
+            NetworkError::InUse { device, pid, user } => {
+                let process = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+                let of_user = user.as_ref().map(|user| format!(" of user {user}")).unwrap_or_default();
+                write!(f, "device `{device}` is in use by {process}{of_user}")
             }
-            NetworkError::InUse { device, pid: None } => write!(f, "another run has set classes on device `{device}`"),
             NetworkError::NotPermitted { device } => {
                 write!(f, "no permission to set classes on device `{device}` (CAP_NET_ADMIN)")
             }
@@ -91,7 +95,10 @@ impl NetworkError {
             NetworkError::Occupied { device, .. } => {
                 format!("if no program needs it: tc qdisc del dev {device} root")
             }
-            NetworkError::InUse { .. } => "stop the other run, or use another device".to_owned(),
+            NetworkError::InUse { pid: Some(_), .. } => "stop this process, or use another device".to_owned(),
+            NetworkError::InUse { pid: None, .. } => {
+                format!("stop the process that `ss -xap | grep {CLAIMS}` prints, or use another device")
+            }
             NetworkError::NotPermitted { .. } => {
                 "run as root, or grant it: setcap cap_net_admin+ep on the program".to_owned()
             }

@@ -49,7 +49,7 @@ impl HeldClasses {
     pub fn apply(plan: ClassPlan) -> Result<HeldClasses, NetworkError> {
         let device = &plan.device;
         let control = DeviceControl::open(device)?;
-        let claim = DeviceClaim::take(device)?;
+        let claim = DeviceClaim::take(device, control.index())?;
         match control.root()? {
             RootQueue::Default => {}
             RootQueue::Ours => control.remove()?,
@@ -119,10 +119,10 @@ impl Drop for HeldClasses {
 ///
 /// # Errors
 ///
-/// The kernel's, or if another run uses the device.
+/// The kernel's, or if another process has claimed the device.
 pub fn remove_left(device: &str) -> Result<bool, NetworkError> {
     let control = DeviceControl::open(device)?;
-    let _claim = DeviceClaim::take(device)?;
+    let _claim = DeviceClaim::take(device, control.index())?;
     let are_ours = control.root()? == RootQueue::Ours;
     if are_ours {
         control.remove()?;

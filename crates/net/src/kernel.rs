@@ -68,6 +68,11 @@ impl DeviceControl {
         Ok(DeviceControl { name: device.to_owned(), index, handle, runtime })
     }
 
+    /// The device's number, which a change of its name does not affect.
+    pub fn index(&self) -> i32 {
+        self.index
+    }
+
     /// The present root discipline.
     pub fn root(&self) -> Result<RootQueue, NetworkError> {
         let all = self.handle.qdisc().get().index(self.index).execute();

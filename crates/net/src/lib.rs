@@ -11,7 +11,8 @@
 //! ```
 //!
 //! If another program or a user has set a queueing discipline, it stays, and the device is refused. Classes that a
-//! killed run has left have a known number, [`HANDLE`], and are replaced.
+//! killed run has left have a known number, [`HANDLE`], and are replaced by a process that has claimed the device in its
+//! network namespace.
 
 #![forbid(unsafe_code)]
 

@@ -8,13 +8,19 @@ mod privileges;
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::thread;
 
 use hyoshi_model::NetworkDevice;
 use hyoshi_net::{ClassPlan, HANDLE, HeldClasses, NetworkError, probe, remove_left};
 use namespaces::{ADDRESSES, ADDRESSES_6, DEVICE, Namespaces};
-use rustix::net::sockopt;
-use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, capabilities, set_capabilities};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
+use rustix::process::Uid;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, LinkNameSpaceType, capabilities, set_capabilities, set_keep_capabilities,
+    set_thread_res_uid,
+};
 
 /// Runs `test` on a thread in the first of two new namespaces.
 fn within(test: impl FnOnce(&Namespaces) + Send) {
@@ -137,7 +143,11 @@ fn a_device_has_one_run_and_must_exist() {
     within(|_| {
         let held = HeldClasses::apply(plan()).unwrap();
         match HeldClasses::apply(plan()).err() {
-            Some(NetworkError::InUse { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            Some(refused @ NetworkError::InUse { .. }) => {
+                let process = format!("is in use by process {} of user root", std::process::id());
+                assert!(refused.to_string().ends_with(&process), "{refused}");
+                assert!(refused.remedy().contains("stop this process"), "{}", refused.remedy());
+            }
             other => panic!("{other:?}"),
         }
         assert!(matches!(remove_left(DEVICE), Err(NetworkError::InUse { .. })));
@@ -145,6 +155,103 @@ fn a_device_has_one_run_and_must_exist() {
         drop(held);
         let elsewhere = ClassPlan::new(&NetworkDevice::new("hyoshi9", 1_000_000));
         assert!(matches!(HeldClasses::apply(elsewhere), Err(NetworkError::NoDevice { .. })));
+    });
+}
+
+/// Runs `run` on a thread of the user `nobody`, with CAP_NET_ADMIN if `privileged`.
+fn as_nobody<R: Send>(privileged: bool, run: impl FnOnce() -> R + Send) -> R {
+    let run = move || {
+        set_keep_capabilities(privileged).unwrap();
+        set_thread_res_uid(Uid::from_raw(NOBODY), Uid::from_raw(NOBODY), Uid::from_raw(NOBODY)).unwrap();
+        let (none, own) = (CapabilitySet::empty(), CapabilitySet::NET_ADMIN);
+        let own = if privileged { own } else { none };
+        set_capabilities(None, CapabilitySets { effective: own, permitted: own, inheritable: none }).unwrap();
+        run()
+    };
+    thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+const NOBODY: u32 = 65_534;
+
+/// The number of the device in the namespace of this thread.
+fn index() -> u32 {
+    let socket = UdpSocket::bind((ADDRESSES[0], 0)).unwrap();
+    rustix::net::netdevice::name_to_index(&socket, DEVICE).unwrap()
+}
+
+#[test]
+fn runs_of_different_users_do_not_replace_each_others_classes() {
+    within(|namespaces| {
+        let before = namespaces.root(0);
+        let in_use = |user: &str| match HeldClasses::apply(plan()) {
+            Err(NetworkError::InUse { pid, user: holder, .. }) => {
+                assert_eq!((pid, holder.as_deref()), (Some(std::process::id()), Some(user)));
+            }
+            other => panic!("{other:?}"),
+        };
+        let held = HeldClasses::apply(plan()).unwrap();
+        as_nobody(true, || {
+            in_use("root");
+            assert!(matches!(remove_left(DEVICE), Err(NetworkError::InUse { .. })));
+        });
+        assert_eq!(held.counts().unwrap().len(), 3);
+        held.remove().unwrap();
+        // A held claim is free for any user afterwards, and the other user's is respected.
+        let held = as_nobody(true, || HeldClasses::apply(plan()).unwrap());
+        in_use("nobody");
+        assert_eq!(held.counts().unwrap().len(), 3);
+        held.remove().unwrap();
+        assert_eq!(namespaces.root(0), before);
+    });
+}
+
+#[test]
+fn a_claim_counts_in_its_network_namespace_only() {
+    within(|namespaces| {
+        let _held = HeldClasses::apply(plan()).unwrap();
+        let elsewhere = || {
+            let namespace = File::open(format!("/run/netns/{}", namespaces.names[1])).unwrap();
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            assert_eq!(HeldClasses::apply(plan()).unwrap().counts().unwrap().len(), 3);
+        };
+        thread::scope(|scope| scope.spawn(elsewhere).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    });
+}
+
+#[test]
+fn a_process_without_privileges_can_only_prevent_classes() {
+    within(|namespaces| {
+        let name = format!("hyoshi-network-{}", index());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = as_nobody(false, || UnixListener::bind_addr(&address).unwrap());
+        let left = format!("qdisc add dev {DEVICE} root handle {HANDLE:x}: htb default 1");
+        for leave in [false, true] {
+            if leave {
+                namespaces.tc(0, &left);
+            }
+            // HTB counts packets.
+            let root = || namespaces.root(0).split(" direct_packets_stat").next().map(str::to_owned);
+            let before = root();
+            let refused = HeldClasses::apply(plan()).err().unwrap();
+            assert!(matches!(refused, NetworkError::InUse { .. }), "{refused}");
+            assert!(refused.to_string().ends_with(" of user nobody"), "{refused}");
+            assert!(matches!(remove_left(DEVICE), Err(NetworkError::InUse { .. })));
+            assert_eq!(root(), before);
+        }
+        drop(listener);
+        // The kernel does not report the process of a socket that does not listen.
+        let silent = as_nobody(false, || {
+            let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+            let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+            rustix::net::bind(&socket, &address).unwrap();
+            socket
+        });
+        let refused = HeldClasses::apply(plan()).err().unwrap();
+        assert!(matches!(refused, NetworkError::InUse { pid: None, user: None, .. }), "{refused:?}");
+        assert!(refused.remedy().contains("ss -xap | grep hyoshi-network-"), "{}", refused.remedy());
+        drop(silent);
+        // The classes that were left are replaced.
+        assert_eq!(HeldClasses::apply(plan()).unwrap().counts().unwrap().len(), 3);
     });
 }
 

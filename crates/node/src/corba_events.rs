@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hyoshi_events::EventChannel;
 use hyoshi_model::{Endpoint, Event, HostId, Span};
 use hyoshi_orb::{
-    Adapter, AdapterError, ClientLimits, Interface, Ior, LaneOptions, Orb, Passage, ServerLimits, SystemException,
-    SystemKind, TlsClient, TlsServer, minor,
+    Adapter, AdapterError, ClientLimits, Interface, Ior, IorEndpoint, LaneOptions, Orb, Passage, Reference,
+    ServerLimits, SystemException, SystemKind, TlsClient, TlsServer, Transport, current, minor, rt,
 };
 
 use crate::idl::cos_event_channel_admin as wire;
@@ -235,9 +235,18 @@ impl OfferedEvent {
         Ok(Some(stub.map_err(|_| SystemKind::BadInvOrder.not_done(minor::NO_ORB))?))
     }
 
-    /// Whether a reference is to a proxy of this node.
-    fn has_object(&self, reference: &Ior) -> bool {
-        self.proxies.has_object(reference)
+    /// A stub of the calling client's consumer or supplier, for calls of this node.
+    fn callable<T: Interface + ?Sized>(&self, object: Option<&Reference<T>>) -> Result<T::Stub, SystemException> {
+        // A client from the network must not reach Unix sockets of this user.
+        let is_local = current::peer().is_some();
+        let object = object
+            // If the object is a proxy of this node, events would circulate for ever.
+            .filter(|object| !self.proxies.has_object(object.ior()))
+            .filter(|object| is_local || !leads_to_a_socket(object.ior()))
+            .ok_or(SystemKind::BadParam.not_done(minor::EVENT_CONSUMER))?;
+        // The object's server may forward calls to another reference.
+        let protocols = if is_local { Vec::new() } else { vec![Transport::Tls, Transport::Tcp] };
+        Ok(object.client_policies(&rt::ClientPolicies { protocols, ..rt::ClientPolicies::default() }))
     }
 
     /// Activates a new proxy.
@@ -294,6 +303,12 @@ impl wire::EventChannel for OfferedEvent {
     fn destroy(&self) -> Result<(), SystemException> {
         Err(SystemKind::NoPermission.not_done(minor::EVENT_DESTROY))
     }
+}
+
+/// Whether a reference has an endpoint at a Unix socket.
+fn leads_to_a_socket(reference: &Ior) -> bool {
+    let endpoints = reference.iiop().filter_map(Result::ok).flat_map(|profile| profile.endpoints());
+    endpoints.into_iter().any(|endpoint| matches!(endpoint, IorEndpoint::Unix { .. }))
 }
 
 fn gone() -> SystemException {

@@ -17,7 +17,8 @@ use hyoshi_node::idl::cos_event_channel_admin::{
 };
 use hyoshi_node::idl::cos_event_comm::{PushConsumer, PushConsumerStub, PushError, PushSupplier, PushSupplierStub};
 use hyoshi_orb::{
-    Any, Object, Orb, StubOperation, SystemException, SystemKind, TlsClient, TlsServer, Typed as _, Value, minor,
+    Any, Elsewhere, Ior, Locator, Object, Orb, Servant, StubOperation, SystemException, SystemKind, TlsClient,
+    TlsServer, Typed as _, Value, minor,
 };
 use hyoshi_runtime::{Node, Prepared, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
@@ -164,6 +165,15 @@ impl PushSupplier for Supplier {
     fn disconnect_push_supplier(&self) -> Result<(), SystemException> {
         self.0.store(true, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// Forwards all requests to another object.
+struct Forwarder(Ior);
+
+impl Locator for Forwarder {
+    fn before(&self, _: &[u8], _: &str) -> Result<Servant, Elsewhere> {
+        Err(Elsewhere::Forward(Box::new(self.0.clone())))
     }
 }
 
@@ -371,6 +381,51 @@ fn the_end_of_the_run_disconnects_consumers_and_suppliers() {
     assert!(consumer.disconnected.load(Ordering::Relaxed) && supplier.0.load(Ordering::Relaxed));
     assert!(proxy.push(&Any::default()).is_err());
     hangs.hangs.store(false, Ordering::Relaxed);
+    drop((running, consumers));
+}
+
+#[test]
+fn a_client_from_the_network_leads_no_call_to_a_unix_socket() {
+    let (fixture, running) = start();
+    // A program of the node's user that listens at a Unix socket only.
+    let private = format!("unix:{}", folder().join("private").display());
+    let private = Orb::builder().listen(&private).unwrap().build().unwrap();
+    private.ready();
+    let adapter = private.adapter("private").build().unwrap();
+    let consumer = Arc::new(Consumer::default());
+    let at_socket = adapter.activate::<dyn PushConsumer>(consumer.clone()).unwrap();
+    let suppliers = [(); 3].map(|()| Arc::new(Supplier::default()));
+    let stubs = suppliers.clone().map(|supplier| adapter.activate::<dyn PushSupplier>(supplier).unwrap());
+    let forwarder =
+        |name: &str, to: &Ior| fixture.consumers.adapter(name).locator(Forwarder(to.clone())).build().unwrap();
+    let forwards = forwarder("forwards", at_socket.as_ref().ior());
+    let forwards = forwards.reference::<dyn PushConsumer>("x").unwrap();
+
+    // The server that the client names forwards the call.
+    fixture.proxy_for_consumer().connect_push_consumer(Some(&forwards)).unwrap();
+    let proxy = fixture.supplier();
+    push(&proxy, &Any::of(&1u32).unwrap());
+    until("the call has failed", || fixture.events.counts()[0].failed > 0);
+    assert!(consumer.received.lock().unwrap().is_empty());
+    // The user of the run may use its own sockets.
+    let gps = fixture.local_gps();
+    let local = gps.for_consumers().unwrap().unwrap().obtain_push_supplier().unwrap().unwrap();
+    local.connect_push_consumer(Some(&forwards)).unwrap();
+    assert_eq!(consumer.received(1)[0].get::<u32>(), Ok(1), "the event that the file keeps");
+
+    // Suppliers are called at the end of the run.
+    let refused = fixture.proxy_for_supplier().connect_push_supplier(Some(&stubs[0]));
+    let Err(ConnectPushSupplierError::System(refused)) = refused else { panic!("{refused:?}") };
+    assert_eq!((refused.kind, refused.minor), (SystemKind::BadParam, minor::EVENT_CONSUMER));
+    let forwards = forwarder("forwards supplier", stubs[1].as_ref().ior());
+    let forwards = forwards.reference::<dyn PushSupplier>("x").unwrap();
+    fixture.proxy_for_supplier().connect_push_supplier(Some(&forwards)).unwrap();
+    let local = gps.for_suppliers().unwrap().unwrap().obtain_push_consumer().unwrap().unwrap();
+    local.connect_push_supplier(Some(&stubs[2])).unwrap();
+    let Fixture { events, consumers, .. } = fixture;
+    drop(events);
+    let informed = suppliers.map(|supplier| supplier.0.load(Ordering::Relaxed));
+    assert_eq!(informed, [false, false, true]);
     drop((running, consumers));
 }
 

@@ -46,6 +46,7 @@ pub mod lock;
 pub mod machine;
 pub mod memory;
 pub mod meter;
+pub mod namespace_lock;
 pub mod net;
 pub mod notify;
 pub mod plugin;
@@ -80,6 +81,7 @@ pub use input::wait_for_input;
 pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
 pub use memory::{lock_memory, prefault};
+pub use namespace_lock::NamespaceLock;
 pub use net::{
     Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, host_name,
     raise_file_limit,

@@ -25,7 +25,7 @@ use rustix::net::{
 use rustix::time::Timespec;
 
 /// Connections that the kernel queues until they are accepted, at most net.core.somaxconn (4,096 since Linux 5.4).
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// The address of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,7 +116,7 @@ const PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 30_000;
 
 impl SocketStream {
-    fn new(socket: OwnedFd, tcp: bool) -> SocketStream {
+    pub(crate) fn new(socket: OwnedFd, tcp: bool) -> SocketStream {
         SocketStream { socket, tcp, dscp: AtomicU8::new(u8::MAX) }
     }
 

@@ -105,7 +105,7 @@ codes! {
     HYOSHI + 0x54 EVENT_NO_SUPPLIER "No operation on this node accepts publications of the event (NO_IMPLEMENT)."
     HYOSHI + 0x55 EVENT_PULL "The event channel has no pull model (NO_IMPLEMENT)."
     HYOSHI + 0x56 EVENT_LIMIT "The client, or all clients of events together, have the maximum number of proxies (IMP_LIMIT)."
-    HYOSHI + 0x57 EVENT_CONSUMER "The reference of the consumer is nil, leads to a channel of the same node, or leads to a Unix socket although the client uses the network (BAD_PARAM)."
+    HYOSHI + 0x57 EVENT_CONSUMER "A consumer is nil, or a consumer or supplier is in the same node, or at a Unix socket while its client uses the network (BAD_PARAM)."
     HYOSHI + 0x58 EVENT_TOO_LONG "The event is longer than its `payload` in the server's file (BAD_PARAM)."
     HYOSHI + 0x59 EVENT_FULL "The supplier's queue is full, it is busy or off, or its `min_interval` is not over: the event was not published (TRANSIENT)."
     HYOSHI + 0x5a EVENT_DESTROY "Clients cannot end an event channel (NO_PERMISSION)."

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hyoshi_events::{SubscribeError, Subscriber, Subscription};
 use hyoshi_model::Span;
-use hyoshi_orb::{Ior, IorEndpoint, SystemException, SystemKind, Timeouts, current, minor};
+use hyoshi_orb::{SystemException, SystemKind, Timeouts, minor};
 use hyoshi_os::Spawn;
 
 use super::payload::any_of_payload;
@@ -44,12 +44,7 @@ impl PushSupplierInterface for ProxyPushSupplier {
 impl ProxyPushSupplierInterface for ProxyPushSupplier {
     fn connect_push_consumer(&self, consumer: Option<&PushConsumerStub>) -> Result<(), ConnectPushConsumerError> {
         let event = &self.event;
-        // If the consumer is a proxy of this node, events would circulate for ever.
-        let consumer = consumer.filter(|consumer| !event.has_object(consumer.as_ref().ior()));
-        // A client from the network must not reach Unix sockets of this user.
-        let consumer =
-            consumer.filter(|consumer| current::peer().is_some() || !leads_to_a_socket(consumer.as_ref().ior()));
-        let consumer = consumer.ok_or(SystemKind::BadParam.not_done(minor::EVENT_CONSUMER))?;
+        let consumer = event.callable(consumer.map(AsRef::as_ref))?;
         let timeouts = Timeouts { connect: CALL, round_trip: Some(CALL), reply: None };
         let consumer = consumer.as_ref().timeouts(timeouts);
         let mut link = self.proxy.link.lock();
@@ -71,12 +66,6 @@ impl ProxyPushSupplierInterface for ProxyPushSupplier {
         *link = ProxyLink::Consumer(subscriber);
         Ok(())
     }
-}
-
-/// Whether a reference has an endpoint at a Unix socket.
-fn leads_to_a_socket(reference: &Ior) -> bool {
-    let endpoints = reference.iiop().filter_map(Result::ok).flat_map(|profile| profile.endpoints());
-    endpoints.into_iter().any(|endpoint| matches!(endpoint, IorEndpoint::Unix { .. }))
 }
 
 /// The thread of a consumer.

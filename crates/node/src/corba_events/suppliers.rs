@@ -40,9 +40,10 @@ impl PushConsumerInterface for ProxyPushConsumer {
 
 impl ProxyPushConsumerInterface for ProxyPushConsumer {
     fn connect_push_supplier(&self, supplier: Option<&PushSupplierStub>) -> Result<(), ConnectPushSupplierError> {
+        let supplier = supplier.map(|supplier| self.event.callable(Some(supplier.as_ref()))).transpose()?;
         let mut link = self.proxy.link.lock();
         match *link {
-            ProxyLink::Obtained => *link = ProxyLink::Supplier(supplier.cloned()),
+            ProxyLink::Obtained => *link = ProxyLink::Supplier(supplier),
             ProxyLink::Ended => return Err(gone().into()),
             ProxyLink::Consumer(_) | ProxyLink::Supplier(_) => return Err(AlreadyConnected {}.into()),
         }
