@@ -51,10 +51,10 @@ pub(crate) enum OperatorAccess {
 }
 
 impl ForOperators {
-    /// The name in the caller's certificate; empty for the user of the run.
-    fn check(&self, may_change: bool) -> Result<String, SystemException> {
+    /// The first name in the caller's certificate; `None` for the user of the run.
+    fn check(&self, may_change: bool) -> Result<Option<String>, SystemException> {
         let OperatorAccess::Certificates { strangers, operators, readers } = &self.access else {
-            return Ok(String::new());
+            return Ok(None);
         };
         let now = MonotonicClock::from_origin(0).now().as_nanos();
         let denied = || {
@@ -69,7 +69,7 @@ impl ForOperators {
             return Err(denied());
         }
         std::thread::sleep(PENALTY);
-        Ok(names.into_iter().next().unwrap_or_default())
+        Ok(Some(names.into_iter().next().unwrap_or_default()))
     }
 }
 
@@ -96,7 +96,7 @@ impl wire::Control for ForOperators {
 
     fn take(&self, subscription: u64) -> Result<wire::EventBatch, TakeError> {
         let owner = self.check(false)?;
-        Ok(self.events.take(&owner, subscription)?)
+        Ok(self.events.take(owner.as_deref(), subscription)?)
     }
 
     fn publish(&self, name: &str, payload: &[u8]) -> Result<(), PublishError> {

@@ -9,9 +9,10 @@ use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::EventRefused;
 use crate::shared::random;
 
-/// The maximum number of subscriptions of all operators, and of one user or certificate.
-const SUBSCRIPTIONS: usize = 16;
+/// The maximum number of subscriptions of one operator, and of all operators with certificates. The user of the run has
+/// as many as one operator, beside these.
 const OF_ONE: usize = 4;
+const CERTIFIED: usize = 12;
 /// The maximum number of patterns of a subscription.
 const PATTERNS: usize = 64;
 /// The maximum number of events that wait for one subscription, and of events in one answer.
@@ -35,8 +36,8 @@ struct WatchedState {
 #[derive(Debug)]
 struct OperatorSubscription {
     id: u64,
-    /// The certificate's name; empty for the user of the run.
-    owner: String,
+    /// The certificate's name; `None` for the user of the run.
+    owner: Option<String>,
     subscriber: Arc<Subscriber>,
 }
 
@@ -57,7 +58,7 @@ impl WatchedEvents {
         self.0.channel.as_ref().map_or_else(Vec::new, EventChannel::standing).into_iter().map(Into::into).collect()
     }
 
-    pub fn subscribe(&self, owner: String, patterns: &[String]) -> Result<u64, EventRefused> {
+    pub fn subscribe(&self, owner: Option<String>, patterns: &[String]) -> Result<u64, EventRefused> {
         if patterns.len() > PATTERNS {
             return Err(refused(
                 format_args!("too many patterns: {}", patterns.len()),
@@ -77,17 +78,18 @@ impl WatchedEvents {
         let mut subscriptions = self.0.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
         subscriptions.retain(|one| one.subscriber.is_connected());
         let own = subscriptions.iter().filter(|one| one.owner == owner).count();
-        if own >= OF_ONE || subscriptions.len() >= SUBSCRIPTIONS {
-            let why = format_args!("too many subscriptions: {} in total, {own} of yours", subscriptions.len());
-            return Err(refused(why, format!("end one; the limits are {SUBSCRIPTIONS} and {OF_ONE}")));
+        let certified = subscriptions.iter().filter(|one| one.owner.is_some()).count();
+        if own >= OF_ONE || (owner.is_some() && certified >= CERTIFIED) {
+            let why = format_args!("too many subscriptions: {certified} over TLS, {own} of yours");
+            return Err(refused(why, format!("end one; the limits are {CERTIFIED} and {OF_ONE}")));
         }
         subscriptions.push(OperatorSubscription { id, owner, subscriber });
         Ok(id)
     }
 
-    pub fn take(&self, owner: &str, id: u64) -> Result<wire::EventBatch, EventRefused> {
+    pub fn take(&self, owner: Option<&str>, id: u64) -> Result<wire::EventBatch, EventRefused> {
         let subscriptions = self.0.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = subscriptions.iter().find(|one| one.id == id && one.owner == owner);
+        let own = subscriptions.iter().find(|one| one.id == id && one.owner.as_deref() == owner);
         let subscriber = own.map(|one| one.subscriber.clone()).filter(|one| one.is_connected());
         drop(subscriptions);
         let subscriber = subscriber.ok_or_else(|| refused("the subscription has ended", "subscribe again"))?;
@@ -138,5 +140,40 @@ impl From<ReceivedEvent> for wire::PushedEvent {
             critical: event.critical,
             payload: event.payload.to_vec(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyoshi_runtime::Node;
+    use hyoshi_sched::{Plan, Strategies};
+
+    const SYSTEM: &str = r#"
+        name     = "watched"
+        duration = "60s"
+        [event.status]
+        [operation.beat]
+        every    = "100ms"
+        wcet     = "0.05ms"
+        supplies = ["status"]
+    "#;
+
+    #[test]
+    fn operators_with_certificates_leave_a_share_for_the_user_of_the_run() {
+        let read = hyoshi_model::read(SYSTEM, "watched.toml", None).unwrap_or_else(|errors| panic!("{errors}"));
+        let system = Arc::new(read.system);
+        let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+        let mut node = Node::new(system, plan).share_cpu(true).prepare().unwrap();
+        let events = WatchedEvents::new(Some(EventChannel::start(&mut node).unwrap()));
+        let subscribe = |owner: Option<&str>| events.subscribe(owner.map(str::to_owned), &["status".to_owned()]);
+        let accepted = |owner: Option<&str>| (0..5).filter_map(|_| subscribe(owner).ok()).collect::<Vec<u64>>();
+        // One of the certificates has no name.
+        let certified = ["ann", "", "bob", "eve"].map(|name| accepted(Some(name)));
+        assert_eq!(certified.each_ref().map(Vec::len), [4, 4, 4, 0]);
+        let own = accepted(None);
+        assert_eq!(own.len(), 4);
+        assert!(events.take(None, own[0]).is_ok() && events.take(Some(""), own[0]).is_err());
+        assert!(events.take(None, certified[1][0]).is_err());
     }
 }

@@ -18,11 +18,11 @@
 //! links that change or lose, and load chains with a trigger.
 
 use hyoshi_model::{
-    Chain, ChainId, Epoch, FlushDelay, FlushPoint, Guard, HostId, Instant, JobId, OperationId, Span, System, Trigger,
+    Chain, ChainId, FlushDelay, FlushPoint, Guard, HostId, Instant, JobId, OperationId, Span, System, Trigger,
 };
 
 use super::distribution::{Distribution, Extent};
-use super::stages::{ChainTimes, StageStats};
+use super::stages::{ChainTimes, StageRoom, StageStats};
 use crate::event::{JobEnd, Signal};
 
 /// Completions of a stage that are kept for the next one.
@@ -31,6 +31,9 @@ const REMEMBERED: usize = 64;
 /// If all chains together have more stages than this, distributions of stages have one digit: 2 kB each instead of
 /// 17 kB.
 const MANY: usize = 250;
+
+/// The same for the latencies of more chains than this.
+const MANY_CHAINS: usize = 1_000;
 
 /// Statistics of one chain.
 #[derive(Clone, Debug)]
@@ -54,14 +57,14 @@ pub struct ChainStats {
     /// Outputs with unknown input: job ends were out of order, or more than 64 apart.
     pub unmatched: u64,
     /// The time of the outputs by stage, in the order of the path. Empty if the path has one stage only, or a join that
-    /// numbers its jobs independently.
+    /// numbers its jobs independently, or if [`stages_omitted`](Self::stages_omitted).
     pub stages: Vec<StageStats>,
+    /// True if its stages are not recorded, because those of the chains before it leave no room for them.
+    pub stages_omitted: bool,
     deadline: Option<Span>,
     max_age: Option<Span>,
     max_reaction: Option<Span>,
     latest_input: Option<Instant>,
-    /// Beginnings of regions in which one of its operations is off: no reaction spans them.
-    pauses: Vec<Instant>,
 }
 
 impl ChainStats {
@@ -70,7 +73,8 @@ impl ChainStats {
         self.deadline.is_some() && self.missed + self.lost > 0 || self.too_old + self.too_slow > 0
     }
 
-    fn output(&mut self, input: Instant, finish: Instant) {
+    /// Records an output. No reaction spans two instants if one of its operations was `off` between them.
+    fn output(&mut self, input: Instant, finish: Instant, off: impl Fn(Instant, Instant) -> bool) {
         let latency = finish.since(input);
         self.latency.record(latency);
         let beyond = |limit: Option<Span>, span: Span| limit.is_some_and(|limit| span > limit);
@@ -80,7 +84,7 @@ impl ChainStats {
         }
         self.too_old += u64::from(beyond(self.max_age, latency));
         match self.latest_input {
-            Some(before) if before < input && self.pauses_until(before) < self.pauses_until(input) => {
+            Some(before) if before < input && off(before, input) => {
                 self.latest_input = Some(input);
             }
             Some(before) if before < input => {
@@ -93,10 +97,6 @@ impl ChainStats {
             None => self.latest_input = Some(input),
         }
     }
-
-    fn pauses_until(&self, now: Instant) -> usize {
-        self.pauses.partition_point(|pause| *pause <= now)
-    }
 }
 
 /// All chains of a system, and the values that travel along them.
@@ -105,25 +105,53 @@ pub(super) struct Chains {
     chains: Vec<ChainStats>,
     /// By chain; `None` if its stages are not measured.
     times: Vec<Option<ChainTimes>>,
+    /// Chain by chain.
     stages: Vec<Stage>,
-    /// The stages of each operation.
-    stages_of: Vec<Vec<u32>>,
+    operations: Vec<ChainOperation>,
+}
+
+/// The data of an operation for all its stages. Only operations with stages have any.
+#[derive(Clone, Debug, Default)]
+struct ChainOperation {
+    stages: Vec<u32>,
+    /// For each epoch, the last leg of its jobs: the one that completes them.
+    last_legs: Vec<u16>,
+    /// For each epoch, the delay of its releases.
+    offsets: Vec<Span>,
+    /// Beginnings of regions in which it is off.
+    pauses: Vec<Instant>,
+}
+
+impl ChainOperation {
+    fn new(system: &System, id: OperationId) -> ChainOperation {
+        let settings = || system.epochs.iter().map(|epoch| &epoch.settings[id.index()]);
+        let off = system.epochs.iter().filter(|epoch| !epoch.settings[id.index()].enabled);
+        ChainOperation {
+            stages: Vec::new(),
+            last_legs: settings().map(|setting| setting.legs.saturating_sub(1)).collect(),
+            offsets: settings().map(|setting| setting.offset).collect(),
+            pauses: off.map(|epoch| epoch.at).collect(),
+        }
+    }
+
+    /// Whether a region in which it is off begins after `one` and not after `other`.
+    fn pauses_between(&self, one: Instant, other: Instant) -> bool {
+        let until = |now: Instant| self.pauses.partition_point(|pause| *pause <= now);
+        until(one) < until(other)
+    }
 }
 
 /// An operation in a chain's path.
 #[derive(Clone, Debug)]
 struct Stage {
     chain: ChainId,
+    operation: OperationId,
     /// Its place in the path.
     position: usize,
     source: StageInput,
     last: bool,
     /// Only instances of chains without `reads` can be lost.
     can_lose: bool,
-    /// For each epoch, the last leg of its jobs: the one that completes them.
-    last_leg: Vec<u16>,
-    /// For each epoch, the delay of its releases.
-    offsets: Vec<Span>,
     /// A guard can hold its releases back.
     guarded: bool,
     /// The outputs that the next stage needs; empty if it needs none.
@@ -194,23 +222,28 @@ impl Flow {
 impl Chains {
     pub fn new(system: &System) -> Self {
         let (chains, times, stages) = (Vec::new(), Vec::new(), Vec::new());
-        let mut new = Chains { chains, times, stages, stages_of: vec![Vec::new(); system.operations.len()] };
+        let operations = vec![ChainOperation::default(); system.operations.len()];
+        let mut new = Chains { chains, times, stages, operations };
         let stages: usize = system.chains.iter().map(|chain| chain.path.len()).sum();
-        let digits = if stages > MANY { 1 } else { 2 };
+        let digits = |many| if many { 1 } else { 2 };
+        let digits = [digits(system.chains.len() > MANY_CHAINS), digits(stages > MANY)];
+        let mut room = StageRoom::default();
         for (index, chain) in system.chains.iter().enumerate() {
-            new.add(system, ChainId(index as u32), chain, digits);
+            new.add(system, (ChainId(index as u32), chain), digits, &mut room);
         }
         new
     }
 
-    fn add(&mut self, system: &System, id: ChainId, chain: &Chain, digits: u8) {
+    /// Adds a chain. `digits` are those of its latency and of its stages.
+    fn add(&mut self, system: &System, (id, chain): (ChainId, &Chain), digits: [u8; 2], room: &mut StageRoom) {
         let sources = sources(system, chain);
-        let times = sources.as_ref().ok().and_then(|sources| ChainTimes::new(system, chain, sources));
+        let mut times = sources.as_ref().ok().and_then(|sources| ChainTimes::new(system, chain, sources));
+        let stages_omitted = times.take_if(|times| !times.allocate(system, chain, room)).is_some();
         let limits = [chain.deadline, chain.max_age, chain.max_reaction];
         let expected = limits.into_iter().flatten().max().unwrap_or(Span::from_secs(1));
         self.chains.push(ChainStats {
             unmeasured: sources.as_ref().err().copied(),
-            latency: Distribution::new(expected_finest(expected), many(expected), Span::ZERO, 2),
+            latency: Distribution::new(expected_finest(expected), many(expected), Span::ZERO, digits[0]),
             reaction: Extent::default(),
             made: 0,
             missed: 0,
@@ -218,12 +251,12 @@ impl Chains {
             too_slow: 0,
             lost: 0,
             unmatched: 0,
-            stages: times.as_ref().map_or(Vec::new(), |times| times.stats(system, chain, many(expected), digits)),
+            stages: times.as_ref().map_or(Vec::new(), |times| times.stats(system, chain, many(expected), digits[1])),
+            stages_omitted,
             deadline: chain.deadline,
             max_age: chain.max_age,
             max_reaction: chain.max_reaction,
             latest_input: None,
-            pauses: pauses(system, chain),
         });
         self.times.push(times);
         let Ok(sources) = sources else { return };
@@ -238,15 +271,18 @@ impl Chains {
                 _ => None,
             };
             let outputs = looked_up.then(|| Box::new([StageOutput::default(); REMEMBERED]));
-            self.stages_of[operation.index()].push(self.stages.len() as u32);
+            let known = &mut self.operations[operation.index()];
+            if known.stages.is_empty() {
+                *known = ChainOperation::new(system, *operation);
+            }
+            known.stages.push(self.stages.len() as u32);
             self.stages.push(Stage {
                 chain: id,
+                operation: *operation,
                 position,
                 source: *source,
                 last: position + 1 == chain.path.len(),
                 can_lose,
-                last_leg: legs(system, *operation).map(|legs| legs.saturating_sub(1)).collect(),
-                offsets: system.epochs.iter().map(|epoch| epoch.settings[operation.index()].offset).collect(),
                 guarded: system.operation(*operation).guard != Guard::Off,
                 flow: Flow { outputs, passed: 0 },
                 flush,
@@ -258,9 +294,10 @@ impl Chains {
     pub fn over_networks(&mut self) {
         for stage in self.stages.iter().filter(|stage| stage.flush.is_some()) {
             self.chains[stage.chain.index()].unmeasured = Some("one of its operations reads a replica of another node");
-            self.stages_of.iter_mut().for_each(|stages| {
-                stages.retain(|other| self.stages[*other as usize].chain != stage.chain);
-            });
+        }
+        for operation in &mut self.operations {
+            let is_measured = |stage: &Stage| self.chains[stage.chain.index()].unmeasured.is_none();
+            operation.stages.retain(|stage| is_measured(&self.stages[*stage as usize]));
         }
     }
 
@@ -270,18 +307,19 @@ impl Chains {
 
     #[inline]
     pub fn concerns(&self, operation: OperationId) -> bool {
-        self.stages_of.get(operation.index()).is_some_and(|stages| !stages.is_empty())
+        self.operations.get(operation.index()).is_some_and(|operation| !operation.stages.is_empty())
     }
 
     pub fn record(&mut self, end: &JobEnd) {
-        for position in 0..self.stages_of[end.job.operation.index()].len() {
-            self.pass(self.stages_of[end.job.operation.index()][position] as usize, end);
+        let operation = end.job.operation.index();
+        for stage in 0..self.operations[operation].stages.len() {
+            self.pass(self.operations[operation].stages[stage] as usize, end);
         }
     }
 
     /// Records the arrival of a signal on the processor of the triggered operation.
     pub fn arrived(&mut self, signal: &Signal, at: Instant) {
-        for position in self.stages_of.get(signal.to.index()).into_iter().flatten() {
+        for position in self.operations.get(signal.to.index()).into_iter().flat_map(|one| &one.stages) {
             let stage = &self.stages[*position as usize];
             if let Some(times) = &mut self.times[stage.chain.index()] {
                 times.arrived(stage.position, signal, at);
@@ -291,7 +329,7 @@ impl Chains {
 
     /// Records that a guard or an offset holds a job back from now on.
     pub fn held(&mut self, job: JobId, at: Instant) {
-        for position in self.stages_of.get(job.operation.index()).into_iter().flatten() {
+        for position in self.operations.get(job.operation.index()).into_iter().flat_map(|one| &one.stages) {
             let stage = &self.stages[*position as usize];
             if let (true, Some(times)) = (stage.guarded, &mut self.times[stage.chain.index()]) {
                 times.held(stage.position, job, at);
@@ -307,7 +345,8 @@ impl Chains {
             chain.lost += u64::from(stage.can_lose);
             return;
         }
-        let last_leg = stage.last_leg.get(usize::from(end.epoch)).or(stage.last_leg.last());
+        let operation = &self.operations[end.job.operation.index()];
+        let last_leg = operation.last_legs.get(usize::from(end.epoch)).or(operation.last_legs.last());
         if super::counts::unfinished(end) {
             // Its data never arrived; the miss counts at the end of the run.
             chain.missed += u64::from(stage.last);
@@ -315,7 +354,7 @@ impl Chains {
         }
         let is_last_leg = last_leg.is_none_or(|leg| end.job.leg >= *leg);
         if let Some(times) = times {
-            let offset = stage.offsets.get(usize::from(end.epoch)).or(stage.offsets.last());
+            let offset = operation.offsets.get(usize::from(end.epoch)).or(operation.offsets.last());
             times.ended(stage.position, stage.source, end, offset.copied().unwrap_or_default(), is_last_leg);
         }
         if !is_last_leg {
@@ -349,7 +388,10 @@ impl Chains {
             return;
         };
         if last {
-            chain.output(input, end.end);
+            let path = &self.stages[position - stage.position..=position];
+            let pauses =
+                |stage: &Stage, one, other| self.operations[stage.operation.index()].pauses_between(one, other);
+            chain.output(input, end.end, |one, other| path.iter().any(|stage| pauses(stage, one, other)));
         }
         // A late output is not flushed.
         let Some(arrival) = stage.flush.map_or(Some(end.end), |flush| flush.arrival(end)) else { return };
@@ -408,12 +450,6 @@ fn is_steady(system: &System, there: HostId, here: HostId) -> bool {
         link.delay == system.delay(there, here) && link.loss_ppm == 0 && on(there) && on(here)
     };
     (0..system.epochs.len()).all(steady)
-}
-
-/// Beginnings of regions in which the chain cannot run.
-fn pauses(system: &System, chain: &Chain) -> Vec<Instant> {
-    let off = |epoch: &&Epoch| chain.path.iter().any(|operation| !epoch.settings[operation.index()].enabled);
-    system.epochs.iter().filter(off).map(|epoch| epoch.at).collect()
 }
 
 fn legs(system: &System, operation: OperationId) -> impl Iterator<Item = u16> + '_ {

@@ -21,6 +21,9 @@
 //!
 //! Ends of different processors may arrive in any order, up to a tenth of a second apart, because a run reads the
 //! events of one processor after those of another. An output with a missing event is left out.
+//!
+//! All memory is allocated before the first event, and it is bounded: if the stages of a chain do not fit, they are not
+//! recorded.
 
 use hyoshi_model::{Chain, Guard, Instant, JobId, OperationId, Span, System, Trigger};
 
@@ -92,6 +95,25 @@ const MOST_WAITING: u64 = 1_024;
 /// The events of one processor may follow those of another by up to this time.
 const APART: Span = Span::from_millis(100);
 
+/// How many stages of all chains have statistics; for many stages each needs about 12 kB.
+const MOST_STAGES: usize = 5_000;
+
+/// Bytes of the waiting instances of all chains.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The memory for the stages of further chains.
+#[derive(Debug)]
+pub(super) struct StageRoom {
+    stages: usize,
+    bytes: usize,
+}
+
+impl Default for StageRoom {
+    fn default() -> Self {
+        StageRoom { stages: MOST_STAGES, bytes: MOST_BYTES }
+    }
+}
+
 /// The stages of one chain, and the instances that are not complete.
 #[derive(Clone, Debug)]
 pub(super) struct ChainTimes {
@@ -152,8 +174,8 @@ const NO_TIMES: StageTimes = StageTimes {
 const NO_INSTANCE: ChainInstance = ChainInstance { number: 0, input: Instant::NEVER, before: None };
 
 impl ChainTimes {
-    /// `None` if the chain has one stage only, or if numbers do not identify the jobs of an instance, because a join
-    /// numbers its jobs independently.
+    /// Without instances: [`allocate`](Self::allocate) adds them. `None` if the chain has one stage only, or if numbers
+    /// do not identify the jobs of an instance, because a join numbers its jobs independently.
     pub fn new(system: &System, chain: &Chain, sources: &[StageInput]) -> Option<ChainTimes> {
         if chain.path.len() < 2 {
             return None;
@@ -175,16 +197,33 @@ impl ChainTimes {
             stages.push(StagePlace { segment: segments.len() - 1, from: from.filter(crosses) });
             segments.last_mut()?.stages += 1;
         }
-        for segment in &mut segments {
+        let walked = Vec::with_capacity(segments.len());
+        Some(ChainTimes { stages, segments, walked })
+    }
+
+    /// Allocates its instances; false if there is no room for the chain.
+    pub fn allocate(&mut self, system: &System, chain: &Chain, room: &mut StageRoom) -> bool {
+        if self.stages.len() > room.stages {
+            return false;
+        }
+        let waiting = |segment: &ChainSegment| {
             let operation = chain.path[segment.first].index();
             let periods = system.epochs.iter().map(|epoch| epoch.settings[operation].period.as_nanos());
             let meanwhile = APART.as_nanos() / periods.min().unwrap_or(u64::MAX).max(1);
-            let waiting = (WAITING + meanwhile).min(MOST_WAITING) as usize;
-            segment.instances = vec![NO_INSTANCE; waiting];
-            segment.times = vec![NO_TIMES; waiting * segment.stages];
+            (WAITING + meanwhile).min(MOST_WAITING) as usize
+        };
+        let counts: Vec<usize> = self.segments.iter().map(waiting).collect();
+        let of_one = |segment: &ChainSegment| {
+            size_of::<ChainInstance>() + segment.stages.saturating_mul(size_of::<StageTimes>())
+        };
+        let bytes = self.segments.iter().zip(&counts).map(|(segment, count)| of_one(segment).saturating_mul(*count));
+        let Some(rest) = room.bytes.checked_sub(bytes.fold(0, usize::saturating_add)) else { return false };
+        (room.stages, room.bytes) = (room.stages - self.stages.len(), rest);
+        for (segment, count) in self.segments.iter_mut().zip(counts) {
+            segment.instances = vec![NO_INSTANCE; count];
+            segment.times = vec![NO_TIMES; count * segment.stages];
         }
-        let walked = Vec::with_capacity(segments.len());
-        Some(ChainTimes { stages, segments, walked })
+        true
     }
 
     /// Empty statistics of its stages, for latencies up to `longest`.
