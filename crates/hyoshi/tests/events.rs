@@ -75,7 +75,12 @@ fn events_of_a_run_are_listed_watched_and_published() {
 
     let before = pushed(&run.states(|_| true)[4]);
     run.events("publish command/goto --text 48.1N").exits(0);
-    run.events("publish command/goto --hex 0001ff").exits(0);
+    // Refused until the `min_interval` of the supplier is over.
+    let again = || run.events("publish command/goto --hex 0001ff");
+    let refused = std::iter::repeat_with(again).take(200).take_while(|ended| ended.code != 0).inspect(|ended| {
+        assert!(ended.err.contains("less than `min_interval`") && ended.err.contains("`command`"), "{}", ended.err);
+    });
+    assert!(refused.count() < 200);
     let states = run.states(|state| pushed(&state("command/goto")) == before + 2);
     assert_eq!((&states[4]["open"], &states[0]["open"]), (&true.into(), &false.into()));
 
