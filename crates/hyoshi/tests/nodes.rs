@@ -191,18 +191,30 @@ fn a_node_that_is_stopped_ends_its_run_and_its_host_cannot_run_twice() {
     let _alone = alone();
     let place = Place::new();
     place.write("uav.toml", uav("60s"));
-    let words =
-        format!("run uav.toml --host station --wait 0s --control {}/s.sock --no-report", place.path().display());
+    let words = format!(
+        "run uav.toml --host station --wait 0s --control {}/s.sock --no-report --verbose",
+        place.path().display()
+    );
     let running = start(&place, &words);
-    until("it runs", || show(&place, "s.sock").filter(|node| count(node, "running_ns") > 100_000_000));
+    let node = until("it runs", || show(&place, "s.sock").filter(|node| count(node, "running_ns") > 100_000_000));
+    assert_eq!(node["refused_calls"], 0);
     let again = place.hyoshi(&words.replace("s.sock", "other.sock")).exits(2);
     assert!(again.err.contains("hyoshi node list"), "{}", again.err);
     let shown = place.hyoshi(&format!("node show --at unix:{}/s.sock", place.path().display())).exits(0);
     assert!(shown.out.contains("station") && shown.out.contains("waiting"), "{}", shown.out);
     assert!(shown.out.lines().all(|line| line.chars().count() <= 80), "{}", shown.out);
+    // Its endpoint of the file serves operators only with certificates.
+    let system = place.read("uav.toml");
+    let address = system.lines().filter_map(|line| line.strip_prefix("endpoints = [\"tcp/")).nth(1).unwrap();
+    let stranger = format!("node stop --at corbaloc::{}/hyoshi-node", address.trim_end_matches("\"]"));
+    place.hyoshi(&stranger).exits(2);
+    let node = show(&place, "s.sock").unwrap();
+    assert_eq!(node["refused_calls"], 1);
     place.hyoshi(&format!("node stop --at unix:{}/s.sock", place.path().display())).exits(0);
     let ended = running.end(&words).exits(3);
     assert!(ended.out.contains("interrupted"), "{}", ended.out);
+    let note = "strangers: 1 call, message or connection refused";
+    assert!(ended.out.contains(note), "{}", ended.out);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::figures::counted;
 use crate::input::{NoteLevel, ReportInput, ReportNote};
 use crate::lateness::{LatenessSummary, lateness};
 use crate::names;
-use crate::stages::stages;
+use crate::stages::{omitted, stages};
 use crate::summary::*;
 use crate::time::TimeSummary;
 use crate::{causes, exceeded, programs};
@@ -38,6 +38,7 @@ impl ReportInput<'_> {
         let mut notes = self.notes.clone();
         notes.extend(exceeded::note(self, &analysis));
         notes.extend(self.elsewhere());
+        notes.extend(omitted(system, self.figures.stats.chains()));
         let groups = self.groups(&bounds);
         notes.extend(groups.iter().filter(|group| !group.discarded.is_empty()).map(|group| ReportNote {
             level: NoteLevel::Info,

@@ -14,6 +14,7 @@ use hyoshi_node::{
 };
 use hyoshi_orb::{OrbError, TlsClient, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
+use hyoshi_report::figures::counted;
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::Prepared;
 
@@ -338,9 +339,18 @@ impl JoinedHost {
         self.report();
         let JoinedHost { peers, network, .. } = self;
         let hosts: Vec<ReportNote> = peers.standing().iter().map(summary).collect();
+        let strangers = strangers(peers.refused());
         drop(peers);
-        hosts.into_iter().chain(network.end()).collect()
+        hosts.into_iter().chain(strangers).chain(network.end()).collect()
     }
+}
+
+/// The refused calls, messages and connections of clients that are neither peers nor operators. A node delays them, so
+/// they do not degrade the run.
+fn strangers(refused: u64) -> Option<ReportNote> {
+    let text =
+        || format!("{} refused", counted(refused, "call, message or connection", "calls, messages or connections"));
+    (refused > 0).then(|| note(NoteLevel::Info, "strangers", text()))
 }
 
 /// A summary of the exchange with one host.
