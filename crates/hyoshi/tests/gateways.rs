@@ -121,7 +121,9 @@ mod with_zenoh {
         let summary = stop(&place, run);
         let notes = notes(&summary);
         assert!(notes.iter().any(|note| note.starts_with("the gateway of host rover: ")), "{notes:?}");
-        assert!(!notes.iter().any(|note| note.contains("refused")), "{notes:?}");
+        // The program may publish before the run begins.
+        let reasons = ["longer", "faster", "queue", "deletions"];
+        assert!(!notes.iter().any(|note| reasons.iter().any(|reason| note.contains(reason))), "{notes:?}");
     }
 
     /// Publishes, also wrongly, queries, and watches the node.
