@@ -121,8 +121,8 @@ mod with_zenoh {
         let summary = stop(&place, run);
         let notes = notes(&summary);
         assert!(notes.iter().any(|note| note.starts_with("the gateway of host rover: ")), "{notes:?}");
-        // The program may publish before the run begins.
-        let reasons = ["longer", "faster", "queue", "deletions"];
+        // The program may publish before the run begins, and a machine that stalls brings publications together.
+        let reasons = ["longer", "deletions"];
         assert!(!notes.iter().any(|note| reasons.iter().any(|reason| note.contains(reason))), "{notes:?}");
     }
 
