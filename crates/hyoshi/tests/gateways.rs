@@ -128,7 +128,7 @@ mod with_zenoh {
 
     /// Publishes, also wrongly, queries, and watches the node.
     const HOSTILE: &str = r#"
-import sys, time
+import queue, sys, time
 import zenoh
 
 config = zenoh.Config.from_json5('{ mode: "client", connect: { endpoints: ["%s"] } }' % sys.argv[1])
@@ -141,9 +141,15 @@ other = session.declare_publisher("hyoshi/rover/publish/position")
 while not gps.matching_status.matching:
     time.sleep(0.01)
 print("matching", gps.matching_status.matching, other.matching_status.matching, flush=True)
+seen = queue.Queue()
+subscriber = session.declare_subscriber("hyoshi/rover/events/sensor/gps", seen.put)
 for number in range(5):
     gps.put(f"fix {number}", attachment=b"of another program")
-    time.sleep(0.1)
+    try:
+        seen.get(timeout=5)
+    except queue.Empty:
+        pass
+    time.sleep(0.05)
 gps.put("x" * 65)
 gps.put("x" * 200_000)
 gps.delete()
