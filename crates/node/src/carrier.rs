@@ -32,9 +32,6 @@ pub trait CompletionSender: Send {
     /// Sends or queues a completion in a session, without waiting for a peer that does not read. False if the
     /// completion was dropped.
     fn send(&mut self, session: u64, completion: &Signal, payload: &[u8]) -> bool;
-
-    /// Sends what is queued.
-    fn flush(&mut self);
 }
 
 /// The reason why a carrier cannot start.

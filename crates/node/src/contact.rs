@@ -423,7 +423,6 @@ impl DepartureSender for CarriedSender {
     }
 
     fn flush(&mut self) {
-        self.completions.flush();
         self.outputs.flush();
     }
 }

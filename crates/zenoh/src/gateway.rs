@@ -116,7 +116,7 @@ impl ZenohGateway {
                 remedy: "add --host, --tls-cert, --tls-key and --tls-roots".to_owned(),
             });
         }
-        let published = gateway.publish.iter().map(|event| Arc::new(PublishedEvent::new(channel, host, *event)));
+        let published = gateway.publish.iter().map(|event| Arc::new(PublishedEvent::new(channel, *event)));
         let state = Arc::new(GatewayState {
             channel: channel.clone(),
             host,

@@ -327,6 +327,4 @@ impl CompletionSender for ZenohSender {
         let header = CompletionHeader { session, sequence: self.sequence, completion };
         outlet.publisher.put(payload).attachment(header.encode()).wait().is_ok()
     }
-
-    fn flush(&mut self) {}
 }

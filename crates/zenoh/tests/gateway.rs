@@ -271,10 +271,13 @@ fn programs_that_come_late_get_the_kept_events_and_see_the_node() {
 #[test]
 fn a_gateway_without_its_router_opens_and_ends_and_one_at_a_used_address_does_not() {
     for mode in ["peer", "client"] {
-        let gateway = format!("mode = '{mode}'\nconnect = ['tcp/{}']\nevents = ['**']", unused_address());
+        // Not a router: it closes each connection.
+        let closing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = closing.local_addr().unwrap();
+        let gateway = format!("mode = '{mode}'\nconnect = ['tcp/{address}']\nevents = ['**']");
         let (channel, _, running) = channel(&text(&gateway));
         let gateway = ZenohGateway::open(&channel, HostId(0), None).unwrap().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        (0..2).for_each(|_| drop(closing.accept().unwrap()));
         let last = gateway.end();
         assert!(!last.connected && last.failed.is_none(), "{last:?}");
         assert!(ZenohGateway::open(&channel, HostId(1), None).unwrap().is_none());

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_events::{EventChannel, PublishError};
-use hyoshi_model::HostId;
 use hyoshi_runtime::Rejected;
 use zenoh::sample::{Sample, SampleKind};
 
@@ -11,8 +10,6 @@ use zenoh::sample::{Sample, SampleKind};
 pub(super) struct PublishedEvent {
     name: String,
     channel: EventChannel,
-    /// The largest payload.
-    most: usize,
     counts: IncomingCounts,
 }
 
@@ -53,19 +50,10 @@ impl PublicationCounts {
 }
 
 impl PublishedEvent {
-    /// An event of the file, by its position, that a supplier of this host accepts.
-    pub fn new(channel: &EventChannel, host: HostId, event: u32) -> PublishedEvent {
-        let system = channel.system();
-        let event = &system.events[event as usize];
-        let suppliers = event.suppliers.iter().map(|id| system.operation(*id));
-        let mut open = suppliers.filter(|one| one.is_requested() && system.processor(one.on).host == host);
-        let supplier = open.next();
-        PublishedEvent {
-            name: event.name.clone(),
-            channel: channel.clone(),
-            most: supplier.map_or(0, |one| one.payload as usize),
-            counts: IncomingCounts::default(),
-        }
+    /// An event of the file, by its position.
+    pub fn new(channel: &EventChannel, event: u32) -> PublishedEvent {
+        let name = channel.system().events[event as usize].name.clone();
+        PublishedEvent { name, channel: channel.clone(), counts: IncomingCounts::default() }
     }
 
     /// Its name in the file.
@@ -84,9 +72,6 @@ impl PublishedEvent {
         let counts = &self.counts;
         if sample.kind() != SampleKind::Put {
             return Err(&counts.malformed);
-        }
-        if sample.payload().len() > self.most {
-            return Err(&counts.too_long);
         }
         self.channel.publish(&self.name, &sample.payload().to_bytes()).map_err(|error| match error {
             PublishError::Rejected { because: Rejected::TooLong, .. } => &counts.too_long,
