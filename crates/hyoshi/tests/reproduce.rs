@@ -119,6 +119,41 @@ fn the_brokers_experiments_run_on_the_kernel() {
 }
 
 #[test]
+fn the_example_of_threads_and_events_is_the_papers_in_virtual_time() {
+    let place = Place::new();
+    let json = place.hyoshi("reproduce dt-ec --sim-only --no-report --format json").exits(0).json();
+    let claims = json["claims"].as_array().unwrap();
+    assert_eq!((claims.len(), &claims[0]["id"], &claims[0]["verdict"]), (8, &"D1".into(), &"reproduced".into()));
+    assert!(claims[1..].iter().all(|claim| claim["verdict"] == "not-measured"), "{claims:?}");
+    let responses: Vec<&Value> =
+        json["simulated"].as_array().unwrap().iter().map(|schedule| &schedule["response_ns"][0]).collect();
+    assert_eq!(responses, [4_000_000_000u64, 6_000_000_000, 4_000_000_000]);
+
+    let ended = place.hyoshi("reproduce dt-ec --sim-only").exits(0);
+    assert!(ended.out.contains("charts: dt-ec-reproduced.html"), "{}", ended.out);
+    let page = place.read("dt-ec-reproduced.html");
+    assert!(page.contains("<svg") && page.contains("D8"));
+}
+
+#[test]
+#[ignore = "a minute of the whole machine"]
+fn the_nodes_of_threads_and_events_run_on_the_kernel() {
+    let place = Place::new();
+    let json = place.hyoshi("reproduce dt-ec --length short --no-report --format json").exits(0).json();
+    let kernel = &json["kernel"];
+    assert_eq!(kernel["workloads"].as_array().unwrap().len(), 14, "{kernel}");
+    for workload in kernel["workloads"].as_array().unwrap() {
+        for host in workload["hosts"].as_array().unwrap() {
+            // At random, the secondary host of a short run may have no job.
+            let has_jobs = host["jobs"].as_u64().unwrap() > 0 || host["host"] == "middle2";
+            assert!(has_jobs && host["overhead_ns"][0].as_u64().unwrap() > 0, "{workload}");
+        }
+    }
+    let verdict = |id: &str| json["claims"].as_array().unwrap().iter().find(|claim| claim["id"] == id).unwrap().clone();
+    assert_eq!(verdict("D8")["verdict"], "reproduced", "{json}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said_before_anything_takes_time() {
     let place = Place::new();
     let ended = place.hyoshi("reproduce kokyu --region 0s").exits(2);
@@ -130,4 +165,7 @@ fn what_cannot_be_done_is_said_before_anything_takes_time() {
     place.hyoshi("reproduce kokyu --sim-only --kernel 1min").exits(2);
     place.hyoshi("reproduce broker --sim-only --length short").exits(2);
     place.hyoshi("reproduce broker --length eternal").exits(2);
+    place.hyoshi("reproduce dt-ec --node client").exits(2);
+    let ended = place.hyoshi("reproduce dt-ec --node client --file none.toml").exits(2);
+    assert!(ended.err.contains("none.toml"), "{}", ended.err);
 }

@@ -95,7 +95,7 @@ pub use steal::StealReader;
 pub use switches::{CpuSwitches, SwitchSource, SwitchVisibility, Switched, thread_name};
 pub use thread::{
     Granted, Scheduled, Spawn, SpawnedThread, ThreadHandle, ThreadPolicy, may_leave_idle, own_cpu, own_cpu_time,
-    own_thread, pin_to, set_own_policy,
+    own_thread, own_threads, pin_to, set_own_policy,
 };
 pub use throttle::{FifoLimit, LimitedBy, fifo_limit};
 pub use waits::BlockedOn;

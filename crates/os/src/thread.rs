@@ -22,6 +22,7 @@ use crate::lock::{PiMutex, tid};
 use crate::memory::prefault_stack;
 use crate::refusal::{KernelRequest, Refused};
 use crate::scheduling::set_scheduler;
+use crate::switches::thread_name;
 
 /// The scheduling policy of a thread (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -247,6 +248,18 @@ pub fn own_cpu_time() -> Span {
     span_of(clock_gettime(ClockId::ThreadCPUTime))
 }
 
+/// The threads of this process: the number of each, its name of at most 15 bytes, and the CPU time that it has used.
+///
+/// # Errors
+///
+/// If /proc is not mounted.
+pub fn own_threads() -> io::Result<Vec<(u32, String, Span)>> {
+    let numbers =
+        std::fs::read_dir("/proc/self/task")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // Not those that have ended meanwhile.
+    Ok(numbers.filter_map(|tid| Some((tid, thread_name(tid)?, cpu_time_of(tid)?))).collect())
+}
+
 /// A separate frame: otherwise the body's frame would be above the stack that the caller prefaults.
 #[inline(never)]
 fn call<T>(body: impl FnOnce() -> T) -> T {
@@ -329,6 +342,24 @@ mod tests {
         while own_cpu_time() < until {
             std::hint::black_box((0..1000u64).sum::<u64>());
         }
+    }
+
+    #[test]
+    fn own_threads_have_their_names_and_times() {
+        let (sender, receiver) = mpsc::channel();
+        let (_go, wait) = mpsc::channel::<()>();
+        let worker = Spawn::new("a worker").spawn(move || {
+            work(Span::from_millis(3));
+            sender.send(own_thread()).unwrap();
+            let _ = wait.recv();
+        });
+        let tid = receiver.recv().unwrap();
+        let threads = own_threads().unwrap();
+        let (_, name, used) = threads.iter().find(|(one, ..)| *one == tid).unwrap();
+        assert_eq!(name, "a worker");
+        assert!(*used >= Span::from_millis(3), "{used}");
+        drop(_go);
+        worker.unwrap().join().unwrap();
     }
 
     #[test]

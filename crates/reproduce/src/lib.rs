@@ -22,7 +22,8 @@
 pub mod broker;
 pub mod claim;
 mod control;
+pub mod dt_ec;
 pub mod kokyu;
 
 pub use claim::{Claim, ClaimFinding, ClaimVerdict, Judgement};
-pub use control::{ExperimentControl, Stopped};
+pub use control::{ExperimentControl, Length, Stopped};

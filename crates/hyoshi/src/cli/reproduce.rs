@@ -1,17 +1,18 @@
 //! `hyoshi reproduce`: reruns the papers' experiments, and rates their claims.
 
 mod broker;
+mod dt_ec;
 mod kokyu;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
 use hyoshi_report::{TerminalStyle, save};
 use hyoshi_reproduce::claim::terminal::{reasons, verdicts};
-use hyoshi_reproduce::{ExperimentControl, Judgement, Stopped};
+use hyoshi_reproduce::{ExperimentControl, Judgement, Length, Stopped};
 use serde::Serialize;
 
 use super::output::{cannot_write, command_line};
@@ -30,12 +31,41 @@ enum Paper {
     Kokyu(kokyu::Arguments),
     /// Dynamic CPU management by a broker (Eide, Stack, Regehr and Lepreau 2004): claims B1 to B7 except B5
     Broker(broker::Arguments),
+    /// Distributable threads and event channels (Zhang, Thrall, Torri, Gill and Lu 2005): claims D1 to D8
+    DtEc(dt_ec::Arguments),
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum KernelLength {
+    /// Enough to see that it works: about half a minute
+    Short,
+    /// Enough for a rating: minutes
+    #[default]
+    Usual,
+    /// As in the paper
+    Paper,
+}
+
+impl From<KernelLength> for Length {
+    fn from(length: KernelLength) -> Self {
+        match length {
+            KernelLength::Short => Length::Short,
+            KernelLength::Usual => Length::Usual,
+            KernelLength::Paper => Length::Paper,
+        }
+    }
+}
+
+/// The file of this program, whose verbs the experiments start.
+fn own_file() -> Result<PathBuf, CliError> {
+    std::env::current_exe().map_err(|error| CliError::new(format!("cannot find the file of this program: {error}")))
 }
 
 pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     match &arguments.paper {
         Paper::Kokyu(arguments) => kokyu::kokyu(arguments, format),
         Paper::Broker(arguments) => broker::broker(arguments, format),
+        Paper::DtEc(arguments) => dt_ec::dt_ec(arguments, format),
     }
 }
 

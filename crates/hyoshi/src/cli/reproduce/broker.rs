@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use hyoshi_reproduce::broker::kernel::{self, Length};
+use clap::Args;
+use hyoshi_reproduce::broker::kernel;
 use hyoshi_reproduce::broker::{self, BrokerReproduction};
 
-use super::{PaperOutput, print, stopped, watched};
+use super::{KernelLength, PaperOutput, own_file, print, stopped, watched};
 use crate::cli::output::try_out;
 use crate::cli::{CliError, Format, VerbOutcome};
 
@@ -26,31 +26,13 @@ pub(super) struct Arguments {
     no_report: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum KernelLength {
-    /// Half a minute: enough to see that it works
-    Short,
-    /// Three quarters of a minute
-    #[default]
-    Usual,
-    /// As in the paper: three minutes and a half
-    Paper,
-}
-
 pub(super) fn broker(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
     let figures = watched(format, |watch| {
         let mut figures = broker::run(watch).map_err(stopped)?;
         if !arguments.sim_only {
-            let hyoshi = std::env::current_exe()
-                .map_err(|error| CliError::new(format!("cannot find the file of this program: {error}")))?;
-            let length = match arguments.length {
-                KernelLength::Short => Length::Short,
-                KernelLength::Usual => Length::Usual,
-                KernelLength::Paper => Length::Paper,
-            };
-            figures.kernel = Some(kernel::run(&hyoshi, length, watch).map_err(stopped)?);
+            figures.kernel = Some(kernel::run(&own_file()?, arguments.length.into(), watch).map_err(stopped)?);
         }
         Ok(figures)
     })?;

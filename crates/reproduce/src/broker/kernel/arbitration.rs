@@ -10,9 +10,9 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, allowed_cpus, pin_to};
 use serde::Serialize;
 
-use super::host::{BrokerProcess, HourglassPeriod, HourglassProcess, NoResult, Spinners, clock, pause, wait_for};
+use super::host::{BrokerProcess, HourglassPeriod, HourglassProcess, Spinners, clock, pause, wait_for};
 use crate::broker::arbitration::{ADVOCATES, BUDGETS, CAP, IMPORTANCES, ImportanceStage, PERIOD, ServedPeriods};
-use crate::control::ExperimentControl;
+use crate::control::{ExperimentControl, NoResult};
 
 /// The difference between a program's work and its budget: its start, its wake-ups and its output also need CPU time.
 pub const ASIDE: Span = Span::from_millis(2);

@@ -14,30 +14,10 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, allowed_cpus, process::ask_to_end};
 use serde::Deserialize;
 
-use crate::control::{ExperimentControl, Stopped};
-
-/// The reason why a part of the experiment has no result.
-#[derive(Debug)]
-pub(super) enum NoResult {
-    Stopped,
-    /// The reason as text.
-    Because(String),
-}
-
-impl From<Stopped> for NoResult {
-    fn from(_: Stopped) -> Self {
-        NoResult::Stopped
-    }
-}
+use crate::control::{ExperimentControl, NoResult, Stopped};
 
 impl From<BrokerClientError> for NoResult {
     fn from(error: BrokerClientError) -> Self {
-        NoResult::Because(error.to_string())
-    }
-}
-
-impl From<io::Error> for NoResult {
-    fn from(error: io::Error) -> Self {
         NoResult::Because(error.to_string())
     }
 }

@@ -17,22 +17,8 @@ pub use overhead::Cost;
 pub use tracking::TrackedOnKernel;
 
 use super::tracking::PAPER_PHASE;
-use crate::control::{ExperimentControl, Stopped};
+use crate::control::{ExperimentControl, Length, Stopped, or_note};
 use arbitration::Caps;
-use host::NoResult;
-
-/// The length of the experiments on the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Length {
-    /// The shortest meaningful length.
-    Short,
-    /// Long enough for a rating.
-    #[default]
-    Usual,
-    /// As in the paper.
-    Paper,
-}
 
 /// The results. The notes explain what is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -104,25 +90,4 @@ pub fn run(hyoshi: &Path, length: Length, control: ExperimentControl<'_>) -> Res
     (control.step)("unmodified programs and brokers");
     kernel.openness = or_note("attaching, and advocates from outside", openness::run(hyoshi, control), notes, control)?;
     Ok(kernel)
-}
-
-/// Returns a result, or adds the reason for its absence to the notes.
-fn or_note<T>(
-    what: &str,
-    result: Result<T, NoResult>,
-    notes: &mut Vec<String>,
-    control: ExperimentControl<'_>,
-) -> Result<Option<T>, Stopped> {
-    // An interrupt from the keyboard ends the programs, too: their last output is not a result.
-    if (control.stop)() {
-        return Err(Stopped);
-    }
-    match result {
-        Ok(result) => Ok(Some(result)),
-        Err(NoResult::Stopped) => Err(Stopped),
-        Err(NoResult::Because(why)) => {
-            notes.push(format!("{what}: no result on the kernel: {why}"));
-            Ok(None)
-        }
-    }
 }

@@ -12,8 +12,8 @@ use hyoshi_broker::idl::cpu_broker::{Advocate, Broker as _, Grant, Reservation, 
 use hyoshi_orb::{Orb, SystemException};
 use serde::Serialize;
 
-use super::host::{BrokerProcess, HourglassProcess, NoResult, wait_for};
-use crate::control::ExperimentControl;
+use super::host::{BrokerProcess, HourglassProcess, wait_for};
+use crate::control::{ExperimentControl, NoResult};
 
 /// The results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -12,8 +12,8 @@ use hyoshi_os::meter::Meter;
 use hyoshi_os::process::{NoProcess, Process};
 use serde::Serialize;
 
-use super::host::{BrokerProcess, HourglassProcess, NoResult, clock, wait_for};
-use crate::control::ExperimentControl;
+use super::host::{BrokerProcess, HourglassProcess, clock, wait_for};
+use crate::control::{ExperimentControl, NoResult};
 
 /// The cost of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -8,9 +8,9 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::Clock;
 use serde::Serialize;
 
-use super::host::{BrokerProcess, HourglassProcess, NoResult, Spinners, clock, pause};
+use super::host::{BrokerProcess, HourglassProcess, Spinners, clock, pause};
 use crate::broker::tracking::{ADVOCATE, FIRST, PERIOD, PHASES, Tracked, TrackedCycle, demand};
-use crate::control::ExperimentControl;
+use crate::control::{ExperimentControl, NoResult};
 
 /// The results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
