@@ -154,6 +154,8 @@ pub struct Job {
     pub(crate) dispatched: Instant,
     /// It waits for the body of its operation, which an earlier job has: it was suspended as soon as it was dispatched.
     pub(crate) aside: bool,
+    /// The hops that its completion chooses, one bit each.
+    pub(crate) hops: u64,
     /// The tickets of the completions that triggered it.
     pub(crate) tickets: TicketSet,
 }

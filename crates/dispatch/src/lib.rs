@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod cap;
 pub mod dispatcher;
 pub mod effects;
+pub mod first;
 pub mod guard;
 pub mod hard_cap;
 mod heap;

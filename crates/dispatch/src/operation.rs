@@ -13,6 +13,7 @@ use hyoshi_model::{
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
+use crate::first::FirstCopies;
 use crate::guard::ReleaseGuard;
 use crate::job::Job;
 use crate::join::{CompletionToken, JoinState};
@@ -94,8 +95,10 @@ pub(crate) struct OperationState {
 pub(crate) enum Intake {
     /// Time releases it.
     Timer,
-    /// Each completion releases it: `any`, or `all` of one.
+    /// Each completion releases it: `any`, `chosen`, or `all` of one.
     Each,
+    /// The first of several copies of each release.
+    First(FirstCopies),
     /// One completion of each of several groups.
     Join(JoinState),
 }
@@ -104,9 +107,18 @@ pub(crate) enum Intake {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Successor {
     /// An operation of this processor, as its predecessor at `position`.
-    Here { local: u32, position: u16 },
+    Here { local: u32, position: u16, choice: Option<u8> },
     /// Another processor.
-    There { to: OperationId, processor: ProcessorId, position: u16 },
+    There { to: OperationId, processor: ProcessorId, position: u16, choice: Option<u8> },
+}
+
+impl Successor {
+    /// Whether a completion that chooses `hops` triggers it: always, unless its `choice` is a bit of the hops.
+    #[inline]
+    pub fn applies(&self, hops: u64) -> bool {
+        let (Successor::Here { choice, .. } | Successor::There { choice, .. }) = self;
+        choice.is_none_or(|bit| hops >> bit & 1 == 1)
+    }
 }
 
 impl OperationState {
@@ -132,13 +144,18 @@ impl OperationState {
             Trigger::Correlated(Correlation { groups, within, .. }) => {
                 Intake::Join(JoinState::new(groups.clone(), by_number, *within, operation.queue.limit as usize))
             }
-            Trigger::All(_) | Trigger::Any(_) => Intake::Each,
+            Trigger::First(_) => Intake::First(FirstCopies::default()),
+            Trigger::All(_) | Trigger::Any(_) | Trigger::Chosen(_) => Intake::Each,
         };
+        let mut choices = 0;
         let successors = downstream.iter().map(|&(to, position)| {
             let other = system.operation(to);
+            // In the order of `System::choices`.
+            let choice = matches!(other.trigger, Trigger::Chosen(_)).then_some(choices);
+            choices += u8::from(choice.is_some());
             match other.on == operation.on {
-                true => Successor::Here { local: local_of(to), position },
-                false => Successor::There { to, processor: other.on, position },
+                true => Successor::Here { local: local_of(to), position, choice },
+                false => Successor::There { to, processor: other.on, position, choice },
             }
         });
         let predecessors = operation.trigger.predecessors();
@@ -338,7 +355,11 @@ pub(crate) fn numbered_by(system: &System, operations: &[OperationId]) -> Vec<Op
                     None => break at,
                 },
                 Trigger::Correlated(correlation) if system.numbered_by_root(at) => correlation.predecessors[0],
-                Trigger::Any(_) | Trigger::All(_) | Trigger::Correlated(_) | Trigger::Periodic => break at,
+                Trigger::First(copies) => copies[0],
+                Trigger::Chosen(chosen) if chosen.predecessors.len() == 1 => chosen.predecessors[0],
+                Trigger::Any(_) | Trigger::All(_) | Trigger::Correlated(_) | Trigger::Chosen(_) | Trigger::Periodic => {
+                    break at;
+                }
             };
         };
         path.drain(..).for_each(|one| known[one.index()] = Some(head));

@@ -129,6 +129,7 @@ impl Naive {
             Trigger::All(several) if several.len() > 1 && !self.system.numbered_by_root(id) => id,
             Trigger::Correlated(_) if !self.system.numbered_by_root(id) => id,
             Trigger::Any(several) if several.len() != 1 => id,
+            Trigger::Chosen(chosen) if chosen.predecessors.len() != 1 => id,
             trigger => trigger.predecessors().first().map_or(id, |first| self.counted_by(*first)),
         }
     }

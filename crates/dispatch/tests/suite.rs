@@ -38,6 +38,7 @@ enum Action {
     Enter(usize),
     Cancel(usize, bool),
     SuspendTriggers(usize, bool),
+    Choose(usize, u64),
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -55,6 +56,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
+        2 => (0usize..8, 0u64..4).prop_map(|(among, hops)| Action::Choose(among, hops)),
     ];
     prop::collection::vec(action, 1..150)
 }
@@ -74,7 +76,8 @@ fn operation(index: usize) -> impl Strategy<Value = String> {
         one_of(&["continue", "continue", "stop", "skip-next"]),
     );
     let kinds = (any::<bool>(), 0u32..3, 1u16..4, any::<bool>());
-    let links = (prop::bool::weighted(0.4), 0..index.max(1), one_of(&["off", "on", "idle"]), one_of(&["all", "any"]));
+    let links =
+        (prop::bool::weighted(0.4), 0..index.max(1), one_of(&["off", "on", "idle"]), one_of(&["all", "any", "chosen"]));
     let rates = (0u64..20, prop::bool::weighted(0.7), prop::bool::weighted(0.3));
     (times, rules, kinds, links, rates).prop_map(move |(times, rules, kinds, links, (range, has_deadline, correlates))| {
         let (period, wcet, deadline, phase) = times;
@@ -124,8 +127,8 @@ fn systems(plain: bool) -> impl Strategy<Value = String> {
     let preemption = one_of(&["none", "levels", "full"]);
     let caps = one_of(&[30u32, 60, 100]);
     let operations = (operation(0), operation(1), operation(2), operation(3));
-    let processor = (strategy, second, preemption, any::<bool>(), caps, any::<bool>());
-    (processor, operations).prop_map(move |((strategy, second, preemption, cancel, cap, region), operations)| {
+    let processor = (strategy, second, preemption, any::<bool>(), caps, any::<bool>(), prop::bool::weighted(0.3));
+    (processor, operations).prop_map(move |((strategy, second, preemption, cancel, cap, region, copies), operations)| {
         let second = second.filter(|second| !plain && *second != strategy);
         let strategy = second.map_or(format!("{strategy:?}"), |second| format!("[{strategy:?}, {second:?}]"));
         let preemption = if plain && preemption == "full" { "levels" } else { preemption };
@@ -135,8 +138,9 @@ fn systems(plain: bool) -> impl Strategy<Value = String> {
              cancel = {cancel}\ncap = \"{cap}%\"\nhard_cap = \"{cap}%\"\n[resource.store]\n"
         );
         let (a, b, c, d) = operations;
-        for one in [a, b, c, d] {
-            text += &one;
+        let afters = ["", "{ all = [\"o0\"] }", "{ chosen = [\"o0\"] }", "{ first = [\"o1\", \"o2\"] }"];
+        for (one, after) in [a, b, c, d].into_iter().zip(afters) {
+            text += &if copies && !after.is_empty() { with_trigger(&one, after) } else { one };
         }
         if region && !plain {
             let off = "set = { \"operation.o0.enabled\" = false }";
@@ -144,6 +148,13 @@ fn systems(plain: bool) -> impl Strategy<Value = String> {
         }
         text
     })
+}
+
+/// The operation with this trigger in the place of its own.
+fn with_trigger(operation: &str, after: &str) -> String {
+    let own = ["after", "every", "phase", "repeat", "timeout", "lifespan"];
+    let lines = operation.lines().filter(|line| !own.iter().any(|key| line.starts_with(key)));
+    lines.chain([format!("after = {after}").as_str()]).map(|line| format!("{line}\n")).collect()
 }
 
 fn strategy_name() -> impl Strategy<Value = &'static str> {
@@ -214,7 +225,7 @@ impl<'a> Caller<'a> {
                 Trigger::All(_) => predecessors.len(),
                 Trigger::Correlated(ref correlation) => correlation.groups().count(),
                 // Later legs of a request have none.
-                Trigger::Any(_) => usize::from(job.id.leg == 0),
+                Trigger::Any(_) | Trigger::First(_) | Trigger::Chosen(_) => usize::from(job.id.leg == 0),
                 Trigger::Periodic => 0,
             };
             assert_eq!(tickets.iter().flatten().count(), expected);
@@ -340,6 +351,12 @@ impl<'a> Caller<'a> {
             Action::Retime(operation, period) => {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::Retime { operation, period: Span::from_millis(period) });
+            }
+            Action::Choose(among, hops) => {
+                let chosen = self.choose(among, |state| matches!(state, JobState::Running | JobState::Demoted));
+                if let Some(slot) = chosen {
+                    self.handle(Input::Choose { slot, hops });
+                }
             }
             Action::SuspendTriggers(operation, on) => {
                 let operation = OperationId(operation as u32);

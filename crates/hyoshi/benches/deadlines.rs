@@ -233,6 +233,7 @@ fn simulated(
         inputs: &inputs,
         requests: false,
         links: None,
+        hops: None,
     };
     let last = served.iter().map(|one| one.end.end).max().expect("a request") + Span::from_secs(10);
     let simulated = simulate_known(system, plan, last, Some(given), None, |_| Vec::new(), |_| true);

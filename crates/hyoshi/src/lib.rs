@@ -58,7 +58,7 @@ pub use hyoshi_node::corba_events::{any_of_payload, payload_of_any};
 pub use hyoshi_node::{IdlPayload, object};
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
-pub use hyoshi_runtime::{Body, EmitError, JobContext, Node, RunningNode, SharedError, SharedValue};
+pub use hyoshi_runtime::{Body, ChooseError, EmitError, JobContext, Node, RunningNode, SharedError, SharedValue};
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
 pub use hyoshi_sim::simulate;
 pub use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, NoProbe, Probe, Stats, TraceEvent};

@@ -23,6 +23,7 @@ mod claims;
 mod corba_events;
 mod costs;
 mod counterexamples;
+mod dynamic_graph;
 mod events;
 mod from;
 mod gateways;

@@ -10,6 +10,8 @@ use crate::time::Instant;
 pub const EPOCHS: usize = u16::MAX as usize;
 /// The most operations that trigger one operation: completions number them in 16 bits.
 pub const PREDECESSORS: usize = u16::MAX as usize;
+/// The most operations after one that its completions choose: a choice is a set of 64 bits.
+pub const CHOSEN: usize = 64;
 
 /// A whole system: the meaning of one `system.toml`. Immutable; it dereferences to [`Contents`]. [`System::with`] makes
 /// a new one.
@@ -34,6 +36,8 @@ impl System {
     /// - a gateway's events are in order, each at most once, with suppliers on its host;
     /// - there are at most 65,535 epochs, and as many triggers of an operation;
     /// - groups of a correlation are numbered in order, from 0;
+    /// - copies of which the first triggers an operation have the release numbers of one root;
+    /// - at most 64 operations are chosen by one operation;
     /// - only triggered operations have a timeout or a lifespan;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
@@ -112,6 +116,16 @@ fn check(contents: &Contents) {
         assert!(replicas, "operation `{name}` must have replicas on other hosts, once each, in their order");
         let known = uses.iter().all(|(resource, _)| resource.index() < contents.resources.len());
         assert!(known, "operation `{name}` must use resources of the system");
+    }
+    if let Some((to, _)) = contents.not_a_copy() {
+        panic!("operation `{}` must follow copies with the release numbers of one root", contents.operation(to).name);
+    }
+    let mut chosen = alloc::collections::BTreeMap::<OperationId, usize>::new();
+    let chooses = contents.operations.iter().filter(|one| matches!(one.trigger, Trigger::Chosen(_)));
+    for id in chooses.flat_map(|one| one.trigger.predecessors()) {
+        let count = chosen.entry(*id).or_default();
+        *count += 1;
+        assert!(*count <= CHOSEN, "operation `{}` must choose among at most {CHOSEN}", contents.operation(*id).name);
     }
     for one in &contents.events {
         let known = operations(&one.suppliers) && operations(&one.consumers);

@@ -110,6 +110,8 @@ pub enum Stream {
     LinkDelay = 3,
     /// Whether the network loses a completion.
     LinkLoss = 4,
+    /// Whether a job chooses a hop.
+    Choice = 5,
     /// Uses outside of simulations and runs.
     Other = 9,
 }

@@ -1,7 +1,7 @@
 //! A system after its file was read: all names resolved, all templates expanded, all rules of the file checked. Later
 //! crates index into these vectors unchecked.
 
-use alloc::{string::String, sync::Arc, vec::Vec};
+use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 use crate::costs::Costs;
 use crate::endpoint::Endpoint;
@@ -302,6 +302,24 @@ pub enum Trigger {
     Any(Vec<OperationId>),
     /// One completion of each group.
     Correlated(Correlation),
+    /// For each release number the first completion of any of these copies, which have the numbers of one root; later
+    /// copies are skipped.
+    First(Vec<OperationId>),
+    /// Each completion of any of these that chooses this operation.
+    Chosen(ChosenHops),
+}
+
+/// How many release numbers [`Trigger::First`] remembers: the newest, and those before it. A copy further behind the
+/// newest counts as a later copy, whether or not it is the first.
+pub const COPIES_REMEMBERED: u64 = 64;
+
+/// The hops to an operation that its predecessors choose at each completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenHops {
+    /// The operations that choose.
+    pub predecessors: Vec<OperationId>,
+    /// How often built-in work chooses the hop, in parts per million. A body chooses as it likes.
+    pub probability_ppm: u32,
 }
 
 /// Groups of operations. A job is released when each group has an unused completion; it uses the oldest of each.
@@ -338,13 +356,25 @@ impl Correlation {
     }
 }
 
+/// A hop that a completion may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HopChoice {
+    /// The operation that it triggers.
+    pub to: OperationId,
+    /// The position of the operation that chooses, among the predecessors.
+    pub position: u16,
+    /// How often built-in work chooses it, in parts per million.
+    pub probability_ppm: u32,
+}
+
 impl Trigger {
     /// The operations that trigger it by their completion.
     pub fn predecessors(&self) -> &[OperationId] {
         match self {
             Trigger::Periodic => &[],
-            Trigger::All(operations) | Trigger::Any(operations) => operations,
+            Trigger::All(operations) | Trigger::Any(operations) | Trigger::First(operations) => operations,
             Trigger::Correlated(correlation) => &correlation.predecessors,
+            Trigger::Chosen(chosen) => &chosen.predecessors,
         }
     }
 }
@@ -707,6 +737,32 @@ impl Contents {
         execution_time::uniform(bits, Span::ZERO, Span::from_nanos(999_999)).as_nanos() < u64::from(loss_ppm)
     }
 
+    /// The hops that only completions that choose them follow, by the operation that chooses: in the order of the
+    /// operations that they trigger, whose positions number the bits of a choice.
+    pub fn choices(&self) -> BTreeMap<OperationId, Vec<HopChoice>> {
+        let mut choices: BTreeMap<OperationId, Vec<HopChoice>> = BTreeMap::new();
+        for (to, operation) in (0..).map(OperationId).zip(&self.operations) {
+            let Trigger::Chosen(ChosenHops { predecessors, probability_ppm }) = &operation.trigger else { continue };
+            for (from, position) in predecessors.iter().zip(0..) {
+                let choice = HopChoice { to, position, probability_ppm: *probability_ppm };
+                choices.entry(*from).or_default().push(choice);
+            }
+        }
+        choices
+    }
+
+    /// The choice of built-in work at the completion of release `number`: bit i for the i-th of these hops. As with
+    /// losses, only the completion determines it.
+    pub fn draw_choice(&self, hops: &[HopChoice], number: u64) -> u64 {
+        let drawn = hops.iter().zip(0..).map(|(hop, bit)| {
+            let draw = JobId { operation: hop.to, number, leg: hop.position };
+            let bits = execution_time::bits(self.seed, draw, Stream::Choice);
+            let drawn = execution_time::uniform(bits, Span::ZERO, Span::from_nanos(999_999)).as_nanos();
+            u64::from(drawn < u64::from(hop.probability_ppm)) << bit
+        });
+        drawn.fold(0, |choice, bit| choice | bit)
+    }
+
     /// The limits of the delay from one processor to each, in their order.
     pub fn delays_from(&self, processor: ProcessorId) -> Vec<(Span, Span)> {
         let here = self.processor(processor).host;
@@ -740,7 +796,9 @@ impl Contents {
                     None => 0,
                 },
                 Trigger::All(_) => triggers.min().unwrap_or(0),
-                Trigger::Any(_) => triggers.fold(0, u64::saturating_add),
+                // Copies of one release, some of which may be absent.
+                Trigger::First(_) => triggers.max().unwrap_or(0),
+                Trigger::Any(_) | Trigger::Chosen(_) => triggers.fold(0, u64::saturating_add),
                 Trigger::Correlated(correlation) => {
                     let rate = |group: &[OperationId]| {
                         group.iter().filter_map(|from| rates[from.index()]).fold(0, u64::saturating_add)
@@ -756,8 +814,9 @@ impl Contents {
         rates.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// True if an operation's jobs have the release numbers of its one root: through `all`, and through `any` of one. A
-    /// merge of several and an operation with a timeout count independently, as do their successors.
+    /// True if an operation's jobs have the release numbers of its one root: through `all`, through `first`, and through
+    /// `any` or `chosen` of one. A merge of several and an operation with a timeout count independently, as do their
+    /// successors.
     pub fn numbered_by_root(&self, id: OperationId) -> bool {
         let mut pending = alloc::vec![id];
         let mut seen = alloc::vec![false; self.operations.len()];
@@ -765,16 +824,58 @@ impl Contents {
             if core::mem::replace(&mut seen[id.index()], true) {
                 continue;
             }
-            let operation = self.operation(id);
-            match &operation.trigger {
-                _ if operation.timeout.is_some() => return false,
-                Trigger::Any(any) if any.len() > 1 => return false,
-                Trigger::Correlated(correlation) if !correlation.is_plain() => return false,
-                Trigger::All(_) | Trigger::Correlated(_) if operation.roots.len() > 1 => return false,
-                trigger => pending.extend(trigger.predecessors()),
+            if self.numbers_its_own(id) {
+                return false;
             }
+            pending.extend(self.operation(id).trigger.predecessors());
         }
         true
+    }
+
+    /// True if an operation with a trigger counts its jobs, whatever the numbers of its predecessors.
+    fn numbers_its_own(&self, id: OperationId) -> bool {
+        let Operation { trigger, roots, timeout, .. } = self.operation(id);
+        timeout.is_some()
+            || match trigger {
+                Trigger::Any(any) => any.len() > 1,
+                Trigger::Chosen(chosen) => chosen.predecessors.len() > 1,
+                Trigger::Correlated(correlation) => !correlation.is_plain() || roots.len() > 1,
+                Trigger::All(_) => roots.len() > 1,
+                Trigger::First(_) | Trigger::Periodic => false,
+            }
+    }
+
+    /// An operation after the first of several copies, and one of these that has not the release numbers of the root
+    /// that the others have; `None` if there is none.
+    pub(crate) fn not_a_copy(&self) -> Option<(OperationId, OperationId)> {
+        let ids = || (0..self.operations.len() as u32).map(OperationId);
+        let copies = |id: OperationId| match &self.operation(id).trigger {
+            Trigger::First(copies) => &copies[..],
+            _ => &[],
+        };
+        if ids().all(|id| copies(id).is_empty()) {
+            return None;
+        }
+        // From operations that number their own jobs to all that follow them.
+        let mut followers: Vec<Vec<OperationId>> = alloc::vec![Vec::new(); self.operations.len()];
+        ids().for_each(|id| {
+            self.operation(id).trigger.predecessors().iter().for_each(|from| followers[from.index()].push(id))
+        });
+        let mut counts_anew: Vec<bool> = ids().map(|id| self.numbers_its_own(id)).collect();
+        let mut pending: Vec<OperationId> = ids().filter(|id| counts_anew[id.index()]).collect();
+        while let Some(id) = pending.pop() {
+            for follower in &followers[id.index()] {
+                if !core::mem::replace(&mut counts_anew[follower.index()], true) {
+                    pending.push(*follower);
+                }
+            }
+        }
+        ids().find_map(|id| {
+            let roots = |copy: &OperationId| &self.operation(*copy).roots;
+            let first = copies(id).first()?;
+            let differs = |copy: &&OperationId| counts_anew[copy.index()] || roots(copy) != roots(first);
+            copies(id).iter().find(differs).map(|copy| (id, *copy))
+        })
     }
 
     /// The utilisation of a processor in an epoch, in parts per million of one CPU: the sum of

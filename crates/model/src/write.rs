@@ -18,8 +18,8 @@ use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ServedObject};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
-    Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnMiss, OnOverrun, Operation,
-    Preemption, Processor, Replication, Setting, Trigger, WhenFull, tightest,
+    ChosenHops, Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnMiss, OnOverrun,
+    Operation, Preemption, Processor, Replication, Setting, Trigger, WhenFull, tightest,
 };
 use crate::time::{Instant, Span};
 
@@ -387,6 +387,11 @@ impl<'a> EventsOf<'a> {
                     selection => format!("{{ any = {} }}", self.items(&others, selection, names)),
                 };
             }
+            Trigger::First(copies) => return format!("{{ first = {} }}", names(copies)),
+            Trigger::Chosen(ChosenHops { predecessors, probability_ppm }) => {
+                let probability = percentage(*probability_ppm);
+                return format!("{{ chosen = {}, probability = {probability} }}", names(predecessors));
+            }
             Trigger::Periodic => return String::new(),
         };
         let mut items = Vec::new();
@@ -608,7 +613,7 @@ impl Template<'_> {
         match &operation.trigger {
             Trigger::Periodic => line(text, "every", one_or_pair((base.period, base.slowest))),
             Trigger::Any(any) if any.is_empty() => line(text, "called", "true"),
-            Trigger::Any(_) | Trigger::All(_) | Trigger::Correlated(_) => {
+            Trigger::Any(_) | Trigger::All(_) | Trigger::Correlated(_) | Trigger::First(_) | Trigger::Chosen(_) => {
                 line(text, "after", events.after(self.first, &operation.trigger, &list));
             }
         }

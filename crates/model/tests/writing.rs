@@ -106,6 +106,26 @@ fn groups_of_events_are_written_as_read() {
     }
 }
 
+#[test]
+fn copies_and_chosen_hops_are_written_as_read() {
+    let head = "name = 'hops'\n[operation.x]\nevery = '1s'\nwcet = '1ms'\n[operation.copy]\nafter = { all = ['x'] }\n\
+                wcet = '1ms'\ncount = 2\n[operation.last]\nwcet = '1ms'\nafter = ";
+    for (given, written) in [
+        ("{ first = ['copy'] }", "{ first = [\"copy.1\", \"copy.2\"] }"),
+        ("{ first = ['x', 'copy.2'] }", "{ first = [\"x\", \"copy.2\"] }"),
+        ("{ chosen = ['x'] }", "{ chosen = [\"x\"], probability = \"50.0000%\" }"),
+        (
+            "{ chosen = ['copy'], probability = '0.5%' }",
+            "{ chosen = [\"copy.1\", \"copy.2\"], probability = \"0.5000%\" }",
+        ),
+    ] {
+        let text = format!("{head}{given}");
+        let system = read(&text, "hops.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{given}")).system;
+        assert!(write(&system).contains(&format!("after = {written}\n")), "{given}:\n{}", write(&system));
+        round_trip(&text, None);
+    }
+}
+
 /// The shortest period of an operation, and how much longer the longest is.
 fn range(draw: &[u64; 12]) -> (u64, u64) {
     (1_000_000 + draw[5] % 100_000_000, draw[6] % 3 * 7_001)
@@ -122,7 +142,7 @@ fn operation(index: usize, draw: &[u64; 12]) -> String {
         lines.push(format!("after = {{ {} }}", selections(index, draw)));
         lines.push(format!("guard = '{}'", ["off", "on", "idle"][draw[4] as usize % 3]));
     } else if triggered {
-        let kind = if draw[2].is_multiple_of(2) { "all" } else { "any" };
+        let kind = ["all", "any", "chosen"][draw[2] as usize % 3];
         let from: Vec<String> =
             (0..index).filter(|from| draw[3] >> from & 1 == 1).map(|n| format!("'op {n}'")).collect();
         let from = if from.is_empty() { "'op 0'".into() } else { from.join(", ") };

@@ -343,7 +343,7 @@ impl<'a> Checked<'a> {
             (Trigger::Periodic, ..) => String::new(),
             (_, CountedFrom::Release, _) => "its release".into(),
             (_, CountedFrom::Root, [only]) => root(only).into(),
-            (Trigger::Any(_), CountedFrom::Root, _) => "its root".into(),
+            (Trigger::Any(_) | Trigger::Chosen(_), CountedFrom::Root, _) => "its root".into(),
             (_, CountedFrom::Root, [one, other]) => format!("{} or {}", root(one), root(other)),
             (_, CountedFrom::Root, _) => "its first root".into(),
         }

@@ -300,6 +300,8 @@ pub struct DiscardsSummary {
     pub suspended: u64,
     /// They waited in a join until newer ones exceeded the limit of its queue.
     pub queue_full: u64,
+    /// Later copies of a stage: another copy of the same release was first.
+    pub later_copy: u64,
 }
 
 impl DiscardsSummary {
@@ -310,6 +312,7 @@ impl DiscardsSummary {
             too_old: count(DiscardReason::TooOld),
             suspended: count(DiscardReason::Suspended),
             queue_full: count(DiscardReason::QueueFull),
+            later_copy: count(DiscardReason::LaterCopy),
         }
     }
 
@@ -324,6 +327,7 @@ impl DiscardsSummary {
             (self.too_old, "older than its window"),
             (self.suspended, "while it was suspended"),
             (self.queue_full, "beyond its queue's limit in a join"),
+            (self.later_copy, "after another copy of the same release"),
         ];
         let counts = counts.into_iter().filter(|(many, _)| *many > 0);
         counts.map(|(many, why)| format!("{} {why}", count(many))).collect::<Vec<_>>().join(", ")
@@ -335,6 +339,7 @@ impl AddAssign for DiscardsSummary {
         self.too_old += other.too_old;
         self.suspended += other.suspended;
         self.queue_full += other.queue_full;
+        self.later_copy += other.later_copy;
     }
 }
 

@@ -4,9 +4,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use hyoshi_model::{OperationId, System};
+use hyoshi_model::{HopChoice, OperationId, System};
 use hyoshi_os::own_cpu_time;
 
+use crate::choice::ChosenBits;
 use crate::context::{CurrentJob, JobContext, set_current};
 use crate::crew::{JobStart, Returned};
 use crate::ended::{EndedBy, panic_text};
@@ -27,11 +28,19 @@ pub(crate) struct BodyCell {
     /// By operation that it reads: its latest output.
     pub reads: Vec<Option<JobOutput>>,
     pub payload_buffers: PayloadBuffers,
+    pub hops: ChosenBits,
 }
 
 impl BodyCell {
-    /// Of the operation at `id`. If the body also runs the rest after a call, its payload is that of `last`.
-    pub fn new(system: &System, first: OperationId, last: OperationId, supplies: bool, body: Body) -> Self {
+    /// Of the operation at `first`. If the body also runs the rest after a call, its payload is that of `last`, with
+    /// these `choices` of hops.
+    pub fn new(
+        system: &System,
+        (first, last): (OperationId, OperationId),
+        supplies: bool,
+        choices: &[HopChoice],
+        body: Body,
+    ) -> Self {
         let (first, id) = (system.operation(first), last);
         let operation = system.operation(id);
         // And the payload that is written now.
@@ -43,6 +52,7 @@ impl BodyCell {
             inputs: vec![None; inputs],
             reads: vec![None; first.reads.len()],
             payload_buffers: PayloadBuffers::new(operation.payload as usize, buffers),
+            hops: ChosenBits::new(choices),
         }
     }
 }
@@ -77,9 +87,9 @@ pub(crate) fn run_body(
                 *value = common.latest.read(*from, host, at);
             }
         }
-        let BodyCell { body, inputs, reads, payload_buffers } = &mut **cell;
+        let BodyCell { body, inputs, reads, payload_buffers, hops } = &mut **cell;
         set_current(Some(now));
-        let mut context = JobContext::new(processor, me, begin, inputs, reads, payload_buffers, wakeups);
+        let mut context = JobContext::new(processor, me, begin, (inputs, reads), (payload_buffers, hops), wakeups);
         // A body that has panicked is not called again.
         let sound = !matches!(common.ended(), Some(EndedBy::Panicked { .. }));
         if let (true, Err(panic)) = (

@@ -9,6 +9,7 @@ use hyoshi_trace::Slot;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::built_in_work::hold;
+use crate::choice::{ChooseError, ChosenBits};
 use crate::crew::{CallStep, DepartedCall, JobStart, Resumption};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
@@ -218,6 +219,7 @@ pub struct JobContext<'a> {
     inputs: &'a [Option<Arc<Payload>>],
     reads: &'a [Option<JobOutput>],
     payload_buffers: &'a mut PayloadBuffers,
+    hops: &'a mut ChosenBits,
     wakeups: &'a mut PendingWakeups,
 }
 
@@ -226,12 +228,11 @@ impl<'a> JobContext<'a> {
         processor: &'a ProcessorState,
         me: u16,
         begin: JobStart,
-        inputs: &'a [Option<Arc<Payload>>],
-        reads: &'a [Option<JobOutput>],
-        payload_buffers: &'a mut PayloadBuffers,
+        (inputs, reads): (&'a [Option<Arc<Payload>>], &'a [Option<JobOutput>]),
+        (payload_buffers, hops): (&'a mut PayloadBuffers, &'a mut ChosenBits),
         wakeups: &'a mut PendingWakeups,
     ) -> Self {
-        JobContext { processor, me, begin, inputs, reads, payload_buffers, wakeups }
+        JobContext { processor, me, begin, inputs, reads, payload_buffers, hops, wakeups }
     }
 
     /// The identity of the job.
@@ -344,6 +345,17 @@ impl<'a> JobContext<'a> {
     /// [`JobContext::emit`] of a value's bytes.
     pub fn emit_value<T: IntoBytes + Immutable>(&mut self, value: &T) -> Result<(), EmitError> {
         self.payload_buffers.emit(value.as_bytes())
+    }
+
+    /// Chooses a hop: the completion of this job also triggers `operation`, which has `after = { chosen = [...] }` with
+    /// this one. Without a call, the completion triggers none of these operations. In a load chain the choice of the last
+    /// leg counts.
+    pub fn choose(&mut self, operation: &str) -> Result<(), ChooseError> {
+        let system = &self.processor.common.system;
+        match self.hops.choose(|to| system.operation(to).name == operation) {
+            true => Ok(()),
+            false => Err(ChooseError { operation: self.operation().into(), name: operation.into() }),
+        }
     }
 
     /// Runs something that waits (for a file, a socket, another process) without the lane's run token, so that the next

@@ -98,6 +98,7 @@
 mod body;
 mod built_in_work;
 mod calibrate;
+mod choice;
 mod claim;
 mod common;
 mod context;
@@ -126,6 +127,7 @@ mod watchdog;
 
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, CostFigures};
+pub use choice::ChooseError;
 pub use claim::OccupiedCpu;
 pub use common::{fingerprint, last_part};
 pub use context::{JobContext, JobTiming, OutgoingCall, begin_call, job_timing, waiting};

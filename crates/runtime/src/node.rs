@@ -226,6 +226,7 @@ impl Node {
             object_call(&system, first).is_some() && !named.contains(&system.operation(first).name)
         };
         let supplies = suppliers(&system);
+        let choices = system.choices();
         let mut cells: Vec<Option<BodyCell>> = system.operations.iter().map(|_| None).collect();
         for (operation, body) in std::mem::take(&mut self.bodies) {
             let position = system.operations.iter().position(|known| known.name == operation);
@@ -233,7 +234,8 @@ impl Node {
             let last = OperationId(position as u32);
             // A body that calls an object runs both parts of its operation.
             let first = Some(first_part(&system, last)).filter(|first| whole(*first)).unwrap_or(last);
-            cells[first.index()] = Some(BodyCell::new(&system, first, last, supplies[last.index()], body));
+            let choices = choices.get(&last).map_or(&[][..], Vec::as_slice);
+            cells[first.index()] = Some(BodyCell::new(&system, (first, last), supplies[last.index()], choices, body));
         }
         refuse_storms(&system)?;
         self.cpus()?;

@@ -413,3 +413,84 @@ fn a_suspended_operation_runs_again_when_it_is_resumed_and_a_timeout_releases_it
     assert!(dropped(DiscardReason::Suspended) > 5 && dropped(DiscardReason::TooOld) == 0);
     ran.replay();
 }
+
+#[test]
+fn a_body_chooses_hops_and_the_first_copy_releases_the_next_operation() {
+    let seen: Seen<(u64, Vec<u64>)> = Seen::default();
+    let (store, refused) = (seen.clone(), Arc::new(AtomicU64::new(0)));
+    let count = refused.clone();
+    let ran = run_with(
+        "
+        duration = \"400ms\"
+        [host.a]
+        [host.b]
+        [processor.p]
+        host = \"a\"
+        [processor.q]
+        host = \"b\"
+        [operation.client]
+        on = \"p\"
+        every = \"10ms\"
+        wcet = \"1ms\"
+        payload = \"8B\"
+        [operation.primary]
+        on = \"p\"
+        after = { chosen = [\"client\"] }
+        wcet = \"1ms\"
+        takes = { uniform = [\"0.1ms\", \"0.2ms\"] }
+        payload = \"8B\"
+        [operation.secondary]
+        on = \"q\"
+        after = { chosen = [\"client\"] }
+        guard = \"off\"
+        wcet = \"1ms\"
+        payload = \"8B\"
+        [operation.server]
+        on = \"q\"
+        after = { first = [\"primary\", \"secondary\"] }
+        guard = \"off\"
+        wcet = \"1ms\"
+        ",
+        |node, _| {
+            node.body("client", move |job| {
+                // Neither, one of them, or both.
+                let number = job.job().number;
+                let error = job.choose("server").unwrap_err();
+                count.fetch_add(u64::from(error.to_string().contains("cannot choose `server`")), Ordering::Relaxed);
+                if number & 1 > 0 {
+                    job.choose("primary").unwrap();
+                }
+                if number & 2 > 0 {
+                    job.choose("secondary").unwrap();
+                }
+            })
+            .body("primary", |job| job.emit_value(&1u64).unwrap())
+            .body("secondary", |job| job.emit_value(&2u64).unwrap())
+            .body("server", move |job| {
+                let copies = ["primary", "secondary"].map(|copy| job.read_from::<u64>(copy));
+                store.lock().unwrap().push((job.job().number, copies.into_iter().flatten().collect()));
+            })
+        },
+    );
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 15 && refused.load(Ordering::Relaxed) > 20, "{seen:?}");
+    for (number, copies) in &*seen {
+        let expected: &[&[u64]] = match number % 4 {
+            1 => &[&[1]],
+            2 => &[&[2]],
+            3 => &[&[1], &[2]],
+            _ => &[],
+        };
+        assert!(expected.contains(&&copies[..]), "{number}: {copies:?}");
+    }
+    let numbers: std::collections::BTreeSet<u64> = seen.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers.len(), seen.len(), "each release once: {seen:?}");
+    let both = numbers.iter().filter(|number| **number % 4 == 3).count();
+    let later = |decision: &&DispatchDecision| {
+        matches!(decision, DispatchDecision::Discard { reason: DiscardReason::LaterCopy, .. })
+    };
+    let later = ran.decisions().map(|(_, decision)| decision).filter(later).count();
+    // The run may end between two copies.
+    assert!(both > 5 && (both - 1..=both).contains(&later), "{later} of {both}");
+    ran.replay();
+}

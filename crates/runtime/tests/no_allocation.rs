@@ -74,6 +74,18 @@ const TEXT: &str = "
     on = \"p\"
     after = { any = [\"far\", \"sense\"] }
     wcet = \"0.1ms\"
+    [operation.copy]
+    on = \"p\"
+    after = { chosen = [\"sense\"] }
+    wcet = \"0.05ms\"
+    [operation.first]
+    on = \"q\"
+    after = { first = [\"copy\", \"sense\"] }
+    wcet = \"0.05ms\"
+    [operation.drawn]
+    on = \"p\"
+    after = { chosen = [\"built-in\"] }
+    wcet = \"0.05ms\"
 ";
 
 fn counted() -> usize {
@@ -96,6 +108,9 @@ fn nothing_allocates_from_release_to_completion() {
             .body("sense", move |job| {
                 map.lock(job, |value| *value += 1).unwrap();
                 job.emit(&bytes).unwrap();
+                if job.job().number % 2 == 0 {
+                    job.choose("copy").unwrap();
+                }
             })
             .body("other", move |job| job.emit(&bytes).unwrap())
             .body("near", move |job| {

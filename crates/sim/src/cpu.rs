@@ -1,11 +1,11 @@
 //! One CPU under a model of the kernel: of all lanes with a job to run, the most urgent runs; paused and demoted jobs
 //! run when no other does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run};
-use hyoshi_model::{Instant, OperationId, ProcessorId, ResourceId, Span, System};
+use hyoshi_model::{HopChoice, Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{CpuEvent, Input, JobRequest, Probe, Signal, Slot, TraceEvent};
 
@@ -42,6 +42,8 @@ pub(crate) struct SimulatedCpu<'a, P> {
     any_resources: bool,
     any_watched: bool,
     preemptive: bool,
+    /// The hops that completions here may choose.
+    choices: BTreeMap<OperationId, Vec<HopChoice>>,
     /// An event happened here at the present instant.
     pub due: bool,
     /// CPU time used by jobs.
@@ -104,6 +106,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
                     || operation.on_miss == hyoshi_model::OnMiss::Stop
             }),
             preemptive: plan.preemption == hyoshi_model::Preemption::Full,
+            choices: system.choices(),
             dispatcher,
             effects,
             links: SimulatedLinks::new(system, plan.processor, given.and_then(|given| given.links)),
@@ -439,6 +442,9 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     /// A body has ended; triggering its successors is part of the job.
     #[inline]
     fn body_ends(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {
+        if !self.choices.is_empty() {
+            self.choose(now, slot);
+        }
         let Some(overhead) = &mut self.overhead else { return self.complete(now, slot, locks) };
         overhead.triggers(slot, self.dispatcher.triggers(slot));
         if overhead.owed(slot).is_zero() {
@@ -450,6 +456,15 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         let execution = &mut self.execution[slot.0 as usize];
         (execution.ended, execution.level) = (true, self.dispatcher.job(slot).lane);
         (self.current, self.stop) = (None, Instant::NEVER);
+    }
+
+    /// Chooses the hops of the completion: known ones, else drawn ones.
+    fn choose(&mut self, now: Instant, slot: Slot) {
+        let job = *self.dispatcher.job(slot);
+        let Some(hops) = self.choices.get(&job.id.operation).filter(|_| job.id.leg + 1 >= job.legs) else { return };
+        let known = self.known.as_ref().and_then(|known| (known.hops?)(job.id));
+        let hops = known.unwrap_or_else(|| self.system.draw_choice(hops, job.id.number));
+        self.handle(now, Input::Choose { slot, hops });
     }
 
     fn complete(&mut self, now: Instant, slot: Slot, locks: &mut Locks) {

@@ -83,6 +83,8 @@ pub struct KnownJobs<'a> {
     pub requests: bool,
     /// Known fates of completions; unknown ones are drawn.
     pub links: Option<Journeys<'a>>,
+    /// The hops that the completion of a job chose, as in [`Input::Choose`]; unknown ones are drawn.
+    pub hops: Option<&'a dyn Fn(JobId) -> Option<u64>>,
 }
 
 /// Simulates as [`simulate`] does, with known data of jobs, and with programs of the system, if there are any.

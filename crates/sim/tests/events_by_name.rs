@@ -126,6 +126,7 @@ fn play(system: &System, until: Instant, inputs: &[(Instant, Input)]) -> Vec<Tra
         inputs: &inputs,
         requests: true,
         links: None,
+        hops: None,
     };
     let simulated = simulate_known(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
     let events: Vec<(Instant, TraceEvent)> = simulated.processors.into_iter().next().unwrap().probe;

@@ -240,6 +240,7 @@ fn journeys_that_are_known_are_not_drawn() {
         inputs: &[],
         requests: true,
         links: Some(&journeys),
+        hops: None,
     };
     let simulated = simulate_known(&system, &plan, at(30.0), Some(given), None, |_| Vec::new(), |_| true);
     let arrived: Vec<_> = received(&simulated.processors[1].probe).iter().map(|one| (one.number, one.due)).collect();

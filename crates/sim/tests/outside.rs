@@ -35,6 +35,7 @@ fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, 
         inputs: &inputs,
         requests: true,
         links: None,
+        hops: None,
     };
     let simulated = simulate_known(system, &plan, at(millis), Some(given), None, |_| Vec::new(), |_| true);
     let events = simulated.processors.into_iter().next().unwrap().probe;
@@ -198,6 +199,7 @@ fn a_cancelled_job_that_waits_for_a_resource_gets_it_no_more() {
         inputs: &inputs,
         requests: true,
         links: None,
+        hops: None,
     };
     let simulated = simulate_known(&system, &plan, at(99.0), Some(given), None, |_| Vec::new(), |_| true);
     let events = &simulated.processors[1].probe;

@@ -9,6 +9,7 @@ mod chains;
 mod comparison;
 mod costs;
 mod counterexamples;
+mod dynamic_graphs;
 mod events_by_name;
 mod flight_program;
 mod hard_cap;

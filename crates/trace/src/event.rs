@@ -130,6 +130,13 @@ pub enum Input {
         /// True to suspend it.
         on: bool,
     },
+    /// A job chooses these hops for its completion, which follows. Without this input it chooses none.
+    Choose {
+        /// The job.
+        slot: Slot,
+        /// Bit i stands for the i-th operation that completions of the job's operation release only if they choose it.
+        hops: u64,
+    },
 }
 
 /// An external request: a job with its own deadline, importance and criticality.
@@ -276,11 +283,14 @@ pub enum DiscardReason {
     Suspended,
     /// It waited for the other groups of a join until newer ones exceeded the limit of the operation's queue.
     QueueFull,
+    /// Another copy of the same release was first (`first`), or it is 64 or more releases behind the newest one.
+    LaterCopy,
 }
 
 impl DiscardReason {
     /// All reasons, in the order of reports.
-    pub const ALL: [DiscardReason; 3] = [DiscardReason::TooOld, DiscardReason::Suspended, DiscardReason::QueueFull];
+    pub const ALL: [DiscardReason; 4] =
+        [DiscardReason::TooOld, DiscardReason::Suspended, DiscardReason::QueueFull, DiscardReason::LaterCopy];
 }
 
 /// A completion that triggers an operation on another processor.

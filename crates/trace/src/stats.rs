@@ -9,6 +9,7 @@ use hyoshi_model::{Deadline, Instant, JobId, Lateness, OperationId, ProcessorId,
 use crate::event::{DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, Probe, Signal, TraceEvent};
 
 pub mod chain;
+mod copies;
 pub mod counts;
 pub mod distribution;
 pub mod miss;

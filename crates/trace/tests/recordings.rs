@@ -9,8 +9,8 @@ use hyoshi_trace::recording::{
     Fact, FactLevel, RangeCheck, RangeError, ReadError, RecordedEvent, RecordingSize, WriteError,
 };
 use hyoshi_trace::{
-    CpuEvent, CpuUser, DispatchDecision, Input, RecordingHeader, RecordingReader, RecordingWriter, Signal, Slot,
-    Splits, Stats, TraceEvent,
+    CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, RecordingHeader, RecordingReader, RecordingWriter,
+    Signal, Slot, Splits, Stats, TraceEvent,
 };
 use proptest::prelude::*;
 
@@ -63,6 +63,7 @@ fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
             consumed,
             ticket: None
         })),
+        (slot(), any::<u64>()).prop_map(|(slot, hops)| TraceEvent::Input(Input::Choose { slot, hops })),
         (slot(), any::<u32>())
             .prop_map(|(slot, resource)| TraceEvent::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
         (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| TraceEvent::Decision(
@@ -251,8 +252,8 @@ fn other_files_are_refused_with_what_they_are() {
     let refused = |bytes: &[u8]| RecordingReader::new(bytes).map(drop).unwrap_err().to_string();
     assert!(refused(b"\x7fELF and so on and on").contains("not a recording"));
     let mut other = recorded(&[]);
-    other[8] = 9;
-    assert!(refused(&other).contains("format 9"));
+    other[8] = 10;
+    assert!(refused(&other).contains("format 10"));
     assert!(refused(&other).contains("newer"));
     other[8] = 5;
     let old = refused(&other);
@@ -260,6 +261,24 @@ fn other_files_are_refused_with_what_they_are() {
     let mut damaged = recorded(&[]);
     damaged[25] ^= 1;
     assert!(refused(&damaged).contains("header"));
+}
+
+#[test]
+fn events_of_earlier_versions_keep_their_numbers() {
+    let bytes = |event: TraceEvent| postcard::to_allocvec(&event).unwrap();
+    let complete = Input::Complete { slot: Slot(1), consumed: Span::from_nanos(2), ticket: None };
+    assert_eq!(bytes(TraceEvent::Input(complete)), [0, 3, 1, 2]);
+    let suspend = Input::SuspendTriggers { operation: OperationId(4), on: true };
+    assert_eq!(bytes(TraceEvent::Input(suspend)), [0, 15, 4, 1]);
+    let (to, reason) = (OperationId(5), DiscardReason::QueueFull);
+    let discard = DispatchDecision::Discard { to, position: 6, number: 7, reason };
+    assert_eq!(bytes(TraceEvent::Decision(discard)), [1, 14, 5, 6, 7, 2]);
+    // A recording of an earlier version is read.
+    let entry = RecordedEvent { processor: ProcessorId(0), now: Instant::ZERO, event: TraceEvent::Decision(discard) };
+    let mut earlier = recorded(&[entry]);
+    earlier[8] = 8;
+    let mut reader = RecordingReader::new(&earlier[..]).unwrap();
+    assert_eq!((reader.version(), reader.next().unwrap().unwrap()), (8, entry));
 }
 
 #[test]

@@ -214,12 +214,14 @@ impl<P: Probe> Dispatcher<P> {
     ) {
         let token = CompletionToken { number: job.id.number, origin: job.origin, period: job.period, ticket };
         for index in 0..self.operations[job.local as usize].successors.len() {
-            match self.operations[job.local as usize].successors[index] {
-                Successor::Here { local, position } => {
+            let successor = self.operations[job.local as usize].successors[index];
+            match successor {
+                _ if !successor.applies(job.hops) => {}
+                Successor::Here { local, position, .. } => {
                     effects.passed_on += u32::from(ticket.is_some());
                     self.trigger(now, local, position, token, now, effects);
                 }
-                Successor::There { to, processor, position } => {
+                Successor::There { to, processor, position, .. } => {
                     let signal = Signal {
                         from: job.id.operation,
                         to,

@@ -253,6 +253,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
             Input::Begin => self.begin(now, effects),
             Input::SuspendTriggers { operation, on } => self.suspend_triggers(now, operation, on, effects),
+            Input::Choose { slot, hops } => self.jobs.get_mut(slot).hops = hops,
         }
         self.show(effects);
     }
@@ -271,7 +272,7 @@ impl<P: Probe> Dispatcher<P> {
             }
             Input::LaneRuns { lane, .. } => usize::from(*lane) < self.lanes.len(),
             Input::Complete { slot, .. } => may(slot, Transition::Complete),
-            Input::Observe { slot, .. } => self.live_job(*slot).is_some(),
+            Input::Observe { slot, .. } | Input::Choose { slot, .. } => self.live_job(*slot).is_some(),
             Input::Suspend { slot } => may(slot, Transition::Suspend),
             Input::Resume { slot, .. } => may(slot, Transition::Resume),
             Input::Acquire { slot, resource } => self.live_job(*slot).is_some_and(|job| {

@@ -141,15 +141,16 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// How many jobs of this processor the completion of a job triggers: the next leg, else one of each successor here,
-    /// whether or not it can be released at once.
+    /// How many jobs of this processor the completion of a job triggers: the next leg, else one of each successor here
+    /// that it has chosen or need not choose, whether or not it can be released at once.
     pub fn triggers(&self, slot: Slot) -> u32 {
         let job = self.jobs.get(slot);
         if job.id.leg + 1 < job.legs {
             return 1;
         }
         let successors = self.operations[job.local as usize].successors.iter();
-        successors.filter(|successor| matches!(successor, Successor::Here { .. })).count() as u32
+        let here = |one: &&Successor| matches!(one, Successor::Here { .. }) && one.applies(job.hops);
+        successors.filter(here).count() as u32
     }
 
     /// The strategy in force: 0 for the first, 1 for the second.

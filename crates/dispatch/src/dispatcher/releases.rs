@@ -1,4 +1,4 @@
-//! From an arrival to the lane's queue: joins, `on_miss`, `on_busy`, the queue's limit, the release guard.
+//! From an arrival to the lane's queue: joins, first copies, `on_miss`, `on_busy`, the queue's limit, the release guard.
 
 use alloc::{collections::BTreeMap, sync::Arc};
 
@@ -79,7 +79,15 @@ impl<P: Probe> Dispatcher<P> {
                     tickets.of_mut(set).copy_from_slice(join.joined());
                 }
             }
-            Intake::Each | Intake::Timer => {
+            Intake::Each | Intake::First(_) | Intake::Timer => {
+                if let Intake::First(copies) = intake
+                    && !copies.arrive(&token)
+                {
+                    effects.returned.extend(token.ticket);
+                    let (to, number, reason) = (*id, token.number, DiscardReason::LaterCopy);
+                    self.decision(now, DispatchDecision::Discard { to, position, number, reason });
+                    return;
+                }
                 if let Some(tickets) = tickets {
                     set = tickets.take();
                     tickets.of_mut(set)[usize::from(position)] = token.ticket;
@@ -230,6 +238,7 @@ impl<P: Probe> Dispatcher<P> {
             cancelled: false,
             dispatched: Instant::NEVER,
             aside: false,
+            hops: 0,
             started: false,
             tickets: TicketSet::default(),
         }

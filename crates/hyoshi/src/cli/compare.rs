@@ -37,7 +37,8 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<VerbOutcome
     let last = last.min(Instant::ZERO + system.duration);
     let simulated = RefCell::new(Observer::new(system).keeping_ends(true));
     let inputs = journeys.inputs();
-    let journey = |signal: &Signal| journeys.of(signal);
+    let hops = journeys.hops();
+    let (journey, chosen) = (|signal: &Signal| journeys.of(signal), |job: JobId| hops.get(&job).copied());
     // Between hosts the network decides when signals arrive: the comparison does not cover it.
     let given = KnownJobs {
         execution_time: &|_, drawn| drawn,
@@ -46,6 +47,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<VerbOutcome
         inputs: &inputs,
         requests: false,
         links: Some(&journey),
+        hops: Some(&chosen),
     };
     let feed = |processor| Feed::new(processor, &simulated);
     simulate_known(system, &recorded.plan, last, Some(given), None, feed, |_| true);

@@ -2,7 +2,7 @@
 //! is as in the system's file.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub(super) struct Incident {
     times: RefCell<RecordedTimes>,
     /// Recorded delays and losses of signals, if requested.
     pub journeys: Option<RecordedSignals>,
+    /// The hops that completions chose.
+    pub hops: HashMap<JobId, u64>,
     /// Recorded requests and late starts of hosts.
     pub inputs: Vec<(Instant, ProcessorId, Input)>,
     /// Releases that were later than declared.
@@ -153,6 +155,7 @@ impl Incident {
             verb: recorded.header.verb.clone(),
             times: RefCell::new(times),
             inputs: journeys.inputs(),
+            hops: journeys.hops(),
             journeys: Some(journeys).filter(|_| links == Links::Recorded),
             late: Arc::new(late),
             drawn: Cell::new(0),

@@ -1,12 +1,12 @@
-//! Recorded input from outside: delays and losses of signals (`--links recorded`), requests, suspended operations, and
-//! starts of hosts that joined late.
+//! Recorded input from outside: delays and losses of signals (`--links recorded`), requests, suspended operations, hops
+//! that bodies chose, and starts of hosts that joined late.
 
 use std::collections::HashMap;
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, System};
+use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, System};
 use hyoshi_sim::Journey;
 use hyoshi_trace::recording::RecordingHeader;
-use hyoshi_trace::{DispatchDecision, Input, Signal, TraceEvent};
+use hyoshi_trace::{DispatchDecision, Input, Signal, Slot, TraceEvent};
 
 /// The identity of a signal: the triggered operation, the predecessor's position, the release number.
 type Key = (OperationId, u16, u64);
@@ -20,12 +20,19 @@ pub(super) struct RecordedSignals {
     contained: Vec<bool>,
     /// Requests, late starts and suspended operations, by processor in order of arrival.
     inputs: Vec<(Instant, ProcessorId, Input)>,
+    /// The started jobs, and the hops that completions chose.
+    started: HashMap<(ProcessorId, Slot), JobId>,
+    hops: HashMap<JobId, u64>,
+    /// Whether completions of an operation choose hops.
+    chooses: Vec<bool>,
 }
 
 impl RecordedSignals {
     pub fn new(system: &System, header: &RecordingHeader) -> RecordedSignals {
         let contained = system.operations.iter().map(|operation| header.contains(operation.on));
-        RecordedSignals { known: HashMap::new(), contained: contained.collect(), inputs: Vec::new() }
+        let mut chooses = vec![false; system.operations.len()];
+        system.choices().keys().for_each(|id| chooses[id.index()] = true);
+        RecordedSignals { contained: contained.collect(), chooses, ..RecordedSignals::default() }
     }
 
     /// The next event of the recording.
@@ -33,6 +40,12 @@ impl RecordedSignals {
         match event {
             TraceEvent::Input(input @ (Input::Invoke(_) | Input::Begin | Input::SuspendTriggers { .. })) => {
                 self.inputs.push((at, processor, *input));
+            }
+            TraceEvent::Decision(DispatchDecision::Run { job, slot, .. }) if self.chooses[job.operation.index()] => {
+                self.started.insert((processor, *slot), *job);
+            }
+            TraceEvent::Input(Input::Choose { slot, hops }) => {
+                self.started.get(&(processor, *slot)).map(|job| self.hops.insert(*job, *hops));
             }
             TraceEvent::Decision(DispatchDecision::Send(signal)) => {
                 self.known.entry(key(signal)).or_default().0 = Some(signal.due)
@@ -58,6 +71,11 @@ impl RecordedSignals {
         let mut inputs = std::mem::take(&mut self.inputs);
         inputs.sort_by_key(|(at, ..)| *at);
         inputs
+    }
+
+    /// The hops that each completion chose.
+    pub fn hops(&mut self) -> HashMap<JobId, u64> {
+        std::mem::take(&mut self.hops)
     }
 
     /// Losses are unknown: events were lost while recording.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant as WallClock;
 
 use clap::Args;
-use hyoshi_model::{HostId, Instant, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, JobId, ProcessorId, Span, System};
 use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
@@ -144,6 +144,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     let journeys = incident
         .as_ref()
         .map(|incident| |signal: &Signal| incident.journeys.as_ref().and_then(|journeys| journeys.of(signal)));
+    let hops = incident.as_ref().map(|incident| |job: JobId| incident.hops.get(&job).copied());
     let given = incident.as_ref().zip(takes.as_ref()).map(|(incident, takes)| KnownJobs {
         execution_time: takes,
         late: Some(&incident.late),
@@ -151,6 +152,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         inputs: &incident.inputs,
         requests: false,
         links: journeys.as_ref().filter(|_| incident.journeys.is_some()).map(|journey| journey as Journeys<'_>),
+        hops: hops.as_ref().map(|hops| hops as &dyn Fn(JobId) -> Option<u64>),
     });
     let mut programs = Programs::new(system);
     let simulated = simulate_known(

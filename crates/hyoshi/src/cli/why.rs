@@ -12,13 +12,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_model::{Instant, JobId, OperationId};
+use hyoshi_model::{Instant, JobId, OperationId, System};
 use hyoshi_replay::blame::{Blame, Culprits, Interest, ResponseBreakdown};
 use hyoshi_report::TerminalStyle;
 use hyoshi_report::blamed::chief;
 use hyoshi_report::lateness::{LatenessSummary, lateness};
 use hyoshi_sched::Strategies;
-use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
+use hyoshi_trace::{DiscardReason, DispatchDecision, JobOutcome, TraceEvent};
 
 use super::proved::Analysing;
 use super::recorded::{ReadingEnd, Recorded};
@@ -91,7 +91,7 @@ struct JobDecisions {
 }
 
 impl JobDecisions {
-    fn decided(&mut self, at: Instant, decision: &DispatchDecision, wanted: JobId, here: bool) {
+    fn decided(&mut self, system: &System, at: Instant, decision: &DispatchDecision, wanted: JobId, here: bool) {
         let job = match decision {
             DispatchDecision::Hold { job, .. }
             | DispatchDecision::Ready { job, .. }
@@ -106,10 +106,20 @@ impl JobDecisions {
                 }
                 end.job
             }
+            // Of copies of one release: the one that came later, and the job that another one had released.
+            DispatchDecision::Discard { to, position, number, reason: DiscardReason::LaterCopy } => {
+                let copy = system.operation(*to).trigger.predecessors().get(usize::from(*position));
+                let concerns = *to == wanted.operation || copy == Some(&wanted.operation);
+                if concerns && *number == wanted.number && self.decisions.len() < MOST_DECISIONS {
+                    self.decisions.push((at, *decision));
+                }
+                return;
+            }
             // The cap's gate matters while the job lives.
             DispatchDecision::Gate { .. } | DispatchDecision::Pause { .. } if here => {
-                let lives =
-                    matches!(self.decisions.last(), Some((_, last)) if !matches!(last, DispatchDecision::End(_)));
+                let of_job = |(_, one): &&Decided| !matches!(one, DispatchDecision::Discard { .. });
+                let last = self.decisions.iter().rev().find(of_job);
+                let lives = last.is_some_and(|(_, last)| !matches!(last, DispatchDecision::End(_)));
                 if lives && self.decisions.len() < MOST_DECISIONS {
                     self.decisions.push((at, *decision));
                 }
@@ -130,7 +140,7 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
     let mut found = JobDecisions::default();
     let (accounts, left) = path::accounts(recorded, &wanted, |processor, at, event| {
         if let TraceEvent::Decision(decision) = event {
-            found.decided(at, decision, asked, processor == on);
+            found.decided(system, at, decision, asked, processor == on);
         }
     })?;
     let Some(account) = accounts.get(&asked).cloned() else {

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::declared::{After, CallPhase, DeclaredOperation, DeclaredStagger, Drawn, Written};
+use super::declared::{After, AfterKind, CallPhase, DeclaredOperation, DeclaredStagger, Drawn, Written};
 use super::expand::Operations;
 use super::limits;
 use super::log::{AtPlace, Log, Place};
@@ -210,7 +210,7 @@ pub(super) fn declare<'a>(
         if let Some(trigger) = piece.trigger {
             let place = of.calls.map_or(of.name.place, |call| call.method.place);
             let names = AtPlace::new(vec![AtPlace::new(call_parts[trigger].name.as_str(), place)], place);
-            one.after = Some(After::operations(true, names));
+            one.after = Some(After::operations(AfterKind::All, names));
         }
         match piece.part {
             CallPhase::Whole => {}

@@ -56,13 +56,26 @@ pub(super) struct DeclaredOperation<'a> {
 
 #[derive(Clone)]
 pub(super) struct After<'a> {
-    pub all: bool,
+    pub kind: AfterKind,
     /// The operations that it names; with `all`, each is required.
     pub names: AtPlace<Vec<AtPlace<&'a str>>>,
     /// With `all`, one completion of each group is required.
     pub groups: Vec<TriggerGroup<'a>>,
     /// The largest difference between the origins of joined completions.
     pub within: Option<AtPlace<Span>>,
+}
+
+/// Which completions trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterKind {
+    /// All together.
+    All,
+    /// Each one.
+    Any,
+    /// The first of each release.
+    First,
+    /// Each that chooses so; built-in work does with this probability, in parts per million.
+    Chosen(u32),
 }
 
 /// Operations of which any one is sufficient.
@@ -88,8 +101,8 @@ pub(super) struct SelectedEvents<'a> {
 
 impl<'a> After<'a> {
     /// After these operations.
-    pub fn operations(all: bool, names: AtPlace<Vec<AtPlace<&'a str>>>) -> Self {
-        After { all, names, groups: Vec::new(), within: None }
+    pub fn operations(kind: AfterKind, names: AtPlace<Vec<AtPlace<&'a str>>>) -> Self {
+        After { kind, names, groups: Vec::new(), within: None }
     }
 
     pub fn events(&self) -> impl Iterator<Item = &SelectedEvents<'a>> {

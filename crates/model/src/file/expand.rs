@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::declared::{CallPhase, DeclaredOperation, DeclaredStagger};
+use super::declared::{AfterKind, CallPhase, DeclaredOperation, DeclaredStagger};
 use super::limits;
 use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::value::shortened;
 use crate::ids::OperationId;
-use crate::system::{Correlation, Trigger};
+use crate::system::{ChosenHops, Correlation, Trigger};
 use crate::time::{LONGEST_SPAN, Span};
 
 /// All operations, with their names resolved.
@@ -304,7 +304,19 @@ fn trigger(
         too_many(log, &after.names, count);
         return None;
     }
-    if !after.all {
+    if after.kind == AfterKind::First {
+        if named.len() < 2 && !*misread {
+            log.error(after.names.place, "`first` needs at least two copies")
+                .label("one operation")
+                .help("name the other copies, or use `all`");
+            *misread = true;
+        }
+        return Some(Trigger::First(named));
+    }
+    if let AfterKind::Chosen(probability_ppm) = after.kind {
+        return Some(Trigger::Chosen(ChosenHops { predecessors: named, probability_ppm }));
+    }
+    if after.kind == AfterKind::Any {
         let events_only = named.is_empty();
         let mut suppliers: Vec<OperationId> = groups.into_iter().flatten().filter(|one| !named.contains(one)).collect();
         suppliers.sort_unstable();

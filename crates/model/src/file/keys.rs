@@ -177,7 +177,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "operation.after",
         shape: Shape::Inline,
-        doc: "What triggers it: `all`, `any` or `event`.",
+        doc: "What triggers it: `all`, `any`, `first`, `chosen` or `event`.",
         keys: AFTER,
     },
     Section {
@@ -699,19 +699,37 @@ const AFTER: &[Key] = &[
     key(
         "all",
         Kind::NamesOr("operation", "operation.after.all"),
-        Described("`any` or `event`"),
+        Described("`any`, `first`, `chosen` or `event`"),
         "Runs when all of these have completed.",
     ),
     key(
         "any",
         Kind::NamesOr("operation", "operation.after.any"),
-        Described("`all` or `event`"),
+        Described("`all`, `first`, `chosen` or `event`"),
         "Runs each time one of these has completed.",
+    ),
+    key(
+        "first",
+        Kind::Names("operation"),
+        Described("`all`, `any`, `chosen` or `event`"),
+        "Copies of one stage: runs once for each release, after the first of them; later copies are skipped.",
+    ),
+    key(
+        "chosen",
+        Kind::Names("operation"),
+        Described("`all`, `any`, `first` or `event`"),
+        "Runs each time one of these has completed and its body has chosen this operation.",
+    ),
+    key(
+        "probability",
+        Kind::Share,
+        Value("\"50%\""),
+        "For `chosen`: how often an operation without a body chooses it, by a seeded draw.",
     ),
     key(
         "event",
         Kind::NameOrNames("event"),
-        Described("`all` or `any`"),
+        Described("`all`, `any`, `first` or `chosen`"),
         "Runs each time a supplier of these has completed; `*` matches a part of a name, `**` any number of parts.",
     ),
     FROM,

@@ -1,6 +1,6 @@
 //! Limits of a file and of the system that it describes.
 
-pub use crate::checked::{EPOCHS, PREDECESSORS};
+pub use crate::checked::{CHOSEN, EPOCHS, PREDECESSORS};
 use crate::time::Span;
 
 /// Bytes of the file; a system of 100,000 operations written one by one needs about ten million.

@@ -16,6 +16,7 @@ mod events;
 mod expand;
 mod gateways;
 mod graph;
+mod hops;
 mod input;
 pub mod keys;
 mod limits;
@@ -297,7 +298,7 @@ fn assemble(
                 .map(|replicas| Replication { to: replicas.hosts.clone(), flush: replicas.flush }),
         }
     });
-    let system = System::new(Contents {
+    let contents = Contents {
         name: name?.value.to_string(),
         seed: seed?,
         idle_states,
@@ -312,7 +313,11 @@ fn assemble(
         epochs,
         processors,
         brokered,
-    });
+    };
+    if !hops::check(log, &contents, &operations) {
+        return None;
+    }
+    let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))
 }
@@ -350,9 +355,9 @@ fn guards(operations: &expand::Operations<'_>, triggers: &[Trigger]) -> Vec<Guar
         let from_elsewhere =
             || trigger.predecessors().iter().any(|predecessor| operations.of(*predecessor).on != declared.on);
         let merges = match trigger {
-            Trigger::Any(operations) => operations.len() > 1,
+            Trigger::Any(_) | Trigger::Chosen(_) => trigger.predecessors().len() > 1,
             Trigger::Correlated(_) => true,
-            Trigger::All(_) | Trigger::Periodic => false,
+            Trigger::All(_) | Trigger::First(_) | Trigger::Periodic => false,
         };
         let is_of_call = declared.called || matches!(declared.part, declared::CallPhase::Rest { .. });
         match declared.guard {

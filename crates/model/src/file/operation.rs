@@ -1,7 +1,8 @@
 //! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
 use super::declared::{
-    After, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, SelectedEvents, TriggerGroup, Written,
+    After, AfterKind, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, SelectedEvents, TriggerGroup,
+    Written,
 };
 use super::events;
 use super::log::{AtPlace, Log, Place};
@@ -252,7 +253,8 @@ fn one_release(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) {
 }
 
 fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
-    let key = match ["all", "any", "event"].into_iter().filter(|key| table.get(key).is_some()).collect::<Vec<_>>()[..] {
+    let kinds = ["all", "any", "first", "chosen", "event"];
+    let key = match kinds.into_iter().filter(|key| table.get(key).is_some()).collect::<Vec<_>>()[..] {
         [key] => key,
         [first, second, ..] => {
             let place = table.get(second).map_or(table.place, |value| value.span().into());
@@ -267,9 +269,9 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
         }
     };
     let mut misplaced = false;
-    for (only, wanted) in [("from", "event"), ("except", "event"), ("within", "all")] {
+    for (only, wanted) in [("from", "event"), ("except", "event"), ("within", "all"), ("probability", "chosen")] {
         if key != wanted && table.get(only).is_some() {
-            let what = if wanted == "event" { "events" } else { "`all`" };
+            let what = if wanted == "event" { "events".into() } else { format!("`{wanted}`") };
             log.error(table.place_of(only), format!("`{only}` is for {what}"))
                 .help(format!("remove it, or use `{wanted}`"));
             misplaced = true;
@@ -281,7 +283,12 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
             let events = read_selection(log, table)?;
             let names = AtPlace::new(Vec::new(), events.patterns.place);
             let group = TriggerGroup { names: names.clone(), events: vec![events] };
-            After { groups: vec![group], ..After::operations(false, names) }
+            After { groups: vec![group], ..After::operations(AfterKind::Any, names) }
+        }
+        "first" => After::operations(AfterKind::First, read_names(log, table, key)?),
+        "chosen" => {
+            let probability = table.read(log, "probability", InputValue::share_ppm)?.value;
+            After::operations(AfterKind::Chosen(probability), read_names(log, table, key)?)
         }
         _ => {
             let conditions = read_conditions(log, table, key)?;
@@ -291,9 +298,23 @@ fn read_after<'a>(log: &mut Log, table: &Table<'a>) -> Option<After<'a>> {
     Some(after).filter(|_| !misplaced && (table.get("within").is_some() == within.is_some()))
 }
 
+/// The list of `first` or `chosen`: names of operations.
+fn read_names<'a>(log: &mut Log, table: &Table<'a>, key: &str) -> Option<AtPlace<Vec<AtPlace<&'a str>>>> {
+    let names = table.given(log, key, InputValue::texts)?;
+    if names.value.is_empty() {
+        log.error(names.place, "`after` names no operation").help("name at least one");
+        return None;
+    }
+    refuse_twice(log, &names.value);
+    Some(names)
+}
+
 /// The list of `all` or `any`: names of operations, and tables.
 fn read_conditions<'a>(log: &mut Log, table: &Table<'a>, key: &str) -> Option<After<'a>> {
-    let section = if key == "all" { "operation.after.all" } else { "operation.after.any" };
+    let (section, kind) = match key {
+        "all" => ("operation.after.all", AfterKind::All),
+        _ => ("operation.after.any", AfterKind::Any),
+    };
     let list = table.given(log, key, InputValue::list)?;
     if list.value.is_empty() {
         log.error(list.place, "`after` names no operation").help("name at least one");
@@ -319,7 +340,7 @@ fn read_conditions<'a>(log: &mut Log, table: &Table<'a>, key: &str) -> Option<Af
         }
     }
     refuse_twice(log, &names.value);
-    sound.then(|| After { groups, ..After::operations(key == "all", names) })
+    sound.then(|| After { groups, ..After::operations(kind, names) })
 }
 
 /// A table in the list of `all` or `any`.

@@ -53,7 +53,7 @@ fn object(section: &Section) -> Value {
 fn exactly_one(path: &str) -> Option<&'static [&'static str]> {
     match path {
         "operation" => Some(&["rate", "every", "after", "called"]),
-        "operation.after" => Some(&["all", "any", "event"]),
+        "operation.after" => Some(&["all", "any", "first", "chosen", "event"]),
         "operation.after.all" => Some(&["event", "any"]),
         "operation.takes" => Some(&["uniform", "normal", "list", "file"]),
         _ => None,

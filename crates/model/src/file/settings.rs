@@ -101,7 +101,7 @@ impl SettingInputs<'_> {
                     let period = interval.unwrap_or(deadline);
                     (period, period, deadline)
                 }
-                Trigger::All(predecessors) => {
+                Trigger::All(predecessors) | Trigger::First(predecessors) => {
                     let from = from(predecessors);
                     let period = from.iter().map(|one| one.0).max().unwrap_or_default();
                     let slowest = from.iter().map(|one| one.1).max().unwrap_or_default();
@@ -114,8 +114,8 @@ impl SettingInputs<'_> {
                     };
                     (shortest(|one| one.0), shortest(|one| one.1), longest_deadline(&groups.concat()))
                 }
-                Trigger::Any(predecessors) => {
-                    let from = from(predecessors);
+                Trigger::Any(_) | Trigger::Chosen(_) => {
+                    let from = from(self.triggers[operation.index()].predecessors());
                     let period = from.iter().map(|one| one.0).min().unwrap_or_default();
                     let slowest = from.iter().map(|one| one.1).min().unwrap_or_default();
                     (period, slowest, longest_deadline(&from))

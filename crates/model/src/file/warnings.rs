@@ -85,7 +85,9 @@ fn merges_and_joins(log: &mut Log, system: &System, operations: &Operations<'_>,
                     .help("completions of the faster pile up: use `reads`, which samples the latest value");
             }
         }
-        Trigger::Any(merged) if merged.len() > 1 && system.operation(id).guard != Guard::Off => {
+        Trigger::Any(_) | Trigger::Chosen(_)
+            if system.operation(id).trigger.predecessors().len() > 1 && system.operation(id).guard != Guard::Off =>
+        {
             let place = declared.guard.map_or(after.names.place, |guard| guard.place);
             log.warn(place, "the guard lets one release through in a period, and several operations trigger this one")
                 .help("remove the guard, or merge before it: releases pile up");

@@ -33,6 +33,11 @@ pub fn check(system: &System) {
         let triggered = !operation.trigger.predecessors().is_empty();
         assert!(operation.guard == Guard::Off || triggered);
         assert!(operation.timeout.or(operation.lifespan).is_none_or(|span| triggered && !span.is_zero()));
+        if let Trigger::First(copies) = &operation.trigger {
+            let same = |copy: &OperationId| system.operation(*copy).roots == operation.roots;
+            assert!(copies.len() > 1 && operation.roots.len() == 1);
+            assert!(copies.iter().all(|copy| same(copy) && system.numbered_by_root(*copy)));
+        }
         if let Trigger::Correlated(correlation) = &operation.trigger {
             let groups: Vec<_> = correlation.groups().collect();
             assert!(groups.len() > 1 && groups.iter().all(|group| group.is_sorted_by(|one, next| one < next)));

@@ -16,7 +16,7 @@ use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Signal, Slot};
 
-use super::Crew;
+use super::{BodyOutput, Crew};
 use crate::common::BodyOrder;
 use crate::context::CurrentJob;
 use crate::wakeups::PendingWakeups;
@@ -100,7 +100,7 @@ impl<S: Scheduled> Crew<S> {
         let ends = job.stopped || job.cancelled;
         self.members[usize::from(me)].call = if ends { InCall::Dropped } else { InCall::Away };
         // Without a payload there is no ticket to release.
-        let _ = self.complete(now, slot, consumed, (None, false), wakeups);
+        let _ = self.complete(now, slot, consumed, BodyOutput::default(), wakeups);
         // The request carries it.
         self.effects.sends.retain(|(_, signal)| signal.to != parts.method);
         self.apply(me);
@@ -226,6 +226,7 @@ impl<S: Scheduled> Crew<S> {
     pub fn leave_over(&mut self, me: u16, local: u32, cell: Option<Box<crate::body::BodyCell>>, now: Instant) {
         if let Some(mut cell) = cell {
             drop(cell.payload_buffers.take());
+            cell.hops.take();
             if self.closed {
                 return;
             }

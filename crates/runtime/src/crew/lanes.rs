@@ -7,7 +7,7 @@ use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
-use super::{Crew, InCall, NOBODY, NOT_STARTED, Started};
+use super::{BodyOutput, Crew, InCall, NOBODY, NOT_STARTED, Started};
 use crate::body::BodyCell;
 use crate::context::CurrentJob;
 use crate::wakeups::PendingWakeups;
@@ -134,8 +134,10 @@ impl<S: Scheduled> Crew<S> {
         let has_run =
             cell.is_none() && self.common.rests[job.id.operation.index()] && self.has_caller(job.id.operation);
         let payload = cell.as_mut().and_then(|cell| cell.payload_buffers.take());
+        let hops = cell.as_mut().map(|cell| cell.hops.take());
         self.unbind(me, slot);
-        let ticket = self.complete(now, slot, consumed, (payload, !has_run), wakeups);
+        let output = BodyOutput { payload, flushes: !has_run, hops };
+        let ticket = self.complete(now, slot, consumed, output, wakeups);
         let kept = self.answered.iter().position(|one| *one == (job.id.operation, job.id.number));
         let answered = kept.and_then(|at| self.answered.remove(at)).is_some() || answered;
         self.omit_carried(me, job.id.operation, answered);

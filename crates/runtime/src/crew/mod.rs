@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, Job, LaneMask, Run, levels_of};
-use hyoshi_model::{Instant, OnMiss, OnOverrun, OperationId, Preemption, ProcessorId, Span};
+use hyoshi_model::{HopChoice, Instant, OnMiss, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
@@ -147,10 +147,22 @@ struct CrewOperation {
     /// A user's body. `None` while a job is inside, and for built-in work.
     cell: Option<Box<BodyCell>>,
     has_body: bool,
+    /// The hops that its completions may choose.
+    hops: Vec<HopChoice>,
     /// Observes its completions, if it supplies an event.
     feed: Option<SupplierFeed>,
     /// Jobs that were decided while an earlier one was inside the body.
     aside: VecDeque<Slot>,
+}
+
+/// The output of a job's body, or of built-in work.
+#[derive(Debug, Default)]
+struct BodyOutput {
+    payload: Data,
+    /// The payload is sent to replicas.
+    flushes: bool,
+    /// The hops that the body chose; `None` for built-in work.
+    hops: Option<u64>,
 }
 
 /// Built-in work that was demoted.
@@ -177,12 +189,14 @@ impl<S: Scheduled> Crew<S> {
         let system = common.system.clone();
         let dispatcher = Dispatcher::new(&system, plan, probe);
         let effects = dispatcher.effects();
+        let mut choices = system.choices();
         let mut operations: Vec<CrewOperation> = Vec::with_capacity(plan.operations.len());
         for id in &plan.operations {
             let cell = cells[id.index()].take().map(Box::new);
             let has_body = cell.is_some();
             let aside = VecDeque::with_capacity(if has_body { system.operation(*id).queue.most_jobs() } else { 0 });
-            operations.push(CrewOperation { id: *id, cell, has_body, feed: None, aside });
+            let hops = choices.remove(id).unwrap_or_default();
+            operations.push(CrewOperation { id: *id, cell, has_body, hops, feed: None, aside });
         }
         // The dispatcher's bound on live jobs.
         let bound: usize = plan.operations.iter().map(|id| system.operation(*id).queue.most_jobs()).sum();
@@ -478,14 +492,14 @@ impl<S: Scheduled> Crew<S> {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
-    /// Completes a job. Without a body, the payload of a publication from outside becomes the job's own. If the job
-    /// `flushes`, its payload is sent to replicas. The caller releases the returned ticket after `settle`.
+    /// Completes a job. Without a body, the payload of a publication from outside becomes the job's own, and the hops are
+    /// drawn. The caller releases the returned ticket after `settle`.
     fn complete(
         &mut self,
         now: Instant,
         slot: Slot,
         consumed: Span,
-        (payload, flushes): (Data, bool),
+        BodyOutput { payload, flushes, hops }: BodyOutput,
         wakeups: &mut PendingWakeups,
     ) -> Option<Ticket> {
         let (job, ends_early) = (*self.dispatcher.job(slot), self.dispatcher.ends_early(now, slot));
@@ -500,6 +514,11 @@ impl<S: Scheduled> Crew<S> {
             && feed.push(&job, now, payload.as_ref())
         {
             wakeups.wake_feed();
+        }
+        let choices = &self.operations[job.local as usize].hops;
+        if !choices.is_empty() && job.id.leg + 1 >= job.legs {
+            let hops = hops.unwrap_or_else(|| self.common.system.draw_choice(choices, job.id.number));
+            self.handle(now, Input::Choose { slot, hops });
         }
         let ticket = self.payloads.insert(payload.clone());
         self.handle(now, Input::Complete { slot, consumed, ticket });

@@ -35,7 +35,7 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> ManualCrew {
     common.begin(MonotonicClock::start());
     let cell = |id: OperationId| {
         let named = bodies.contains(&system.operation(id).name.as_str());
-        named.then(|| BodyCell::new(&system, id, id, false, Box::new(|_| ())))
+        named.then(|| BodyCell::new(&system, (id, id), false, &[], Box::new(|_| ())))
     };
     let mut cells: Vec<Option<BodyCell>> = system.operation_ids().map(cell).collect();
     let (probe, _) = ring(1 << 12);

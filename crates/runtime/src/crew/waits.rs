@@ -7,7 +7,7 @@ use hyoshi_model::{Instant, ResourceId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
-use super::{Crew, DemotedWork};
+use super::{BodyOutput, Crew, DemotedWork};
 use crate::wakeups::PendingWakeups;
 
 /// Whether a blocked job may continue.
@@ -101,7 +101,13 @@ impl<S: Scheduled> Crew<S> {
         if self.closed || self.dispatcher.live_job(below.slot).is_none() {
             return;
         }
-        let ticket = self.complete(now, below.slot, below.consumed, (None, true), wakeups);
+        let ticket = self.complete(
+            now,
+            below.slot,
+            below.consumed,
+            BodyOutput { flushes: true, ..BodyOutput::default() },
+            wakeups,
+        );
         self.settle(now, wakeups);
         if let Some(ticket) = ticket {
             // The payload of a publication, not a request.

@@ -55,6 +55,8 @@ pub(super) struct Surroundings<'a> {
     pub coming: &'a CertainJobs,
     /// For each operation the reason why some of its releases lead to no completion, if there is one.
     pub lost: &'a [Option<Missing>],
+    /// For each operation whether a body may choose not to release it; empty if no body chooses.
+    pub chosen: &'a [bool],
 }
 
 /// Operations of a path that trigger each other; the first one samples the segment before.
@@ -246,6 +248,15 @@ impl Surroundings<'_> {
         if let Some(missing) = self.joins(segments, requirement) {
             return Err(missing);
         }
+        let regular = match requirement {
+            Requirement::MaxReaction => segments,
+            // Values are sampled from all segments but the last.
+            Requirement::Deadline | Requirement::MaxAge => &segments[..segments.len().saturating_sub(1)],
+        };
+        let is_chosen = |id: &&OperationId| self.chosen.get(id.index()).is_some_and(|chosen| *chosen);
+        if let Some(id) = regular.iter().flat_map(|segment| &segment.path).find(is_chosen) {
+            return Err(Missing::Chosen { name: self.name(*id) });
+        }
         let mut stages = Vec::new();
         for (position, segment) in segments.iter().enumerate() {
             self.sound(segment)?;
@@ -362,6 +373,8 @@ impl Surroundings<'_> {
                 let merges = match &self.system.operation(pair[1]).trigger {
                     _ if self.system.operation(pair[1]).timeout.is_some() => true,
                     Trigger::Any(any) => any.len() > 1,
+                    Trigger::Chosen(chosen) => chosen.predecessors.len() > 1,
+                    Trigger::First(_) => true,
                     Trigger::All(_) => self.system.operation(pair[1]).roots.len() > 1,
                     Trigger::Correlated(_) => true,
                     Trigger::Periodic => false,

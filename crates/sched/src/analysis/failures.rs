@@ -56,14 +56,15 @@ impl CertainJobs {
                 Trigger::Periodic => true,
                 Trigger::Any(any) if any.is_empty() => system.operation(id).min_interval.is_some(),
                 Trigger::All(all) => all.iter().all(once),
-                Trigger::Any(any) => any.iter().any(once),
-                // The completions may be too far apart for its window.
-                Trigger::Correlated(_) => false,
+                Trigger::Any(any) | Trigger::First(any) => any.iter().any(once),
+                // The completions may be too far apart for its window, or choose other operations.
+                Trigger::Correlated(_) | Trigger::Chosen(_) => false,
             };
             // Each completion of a predecessor on another processor must arrive in time; one that is late there is late
             // enough.
             let each = |known: &[bool], late: &dyn Fn(&Work) -> bool| match &work.source {
                 ReleaseSource::Periodic => true,
+                _ if work.chosen => false,
                 ReleaseSource::After { predecessors, join: None, .. } => predecessors.iter().all(|hop| {
                     let (from, finish) = (&works[hop.from], agreement.finish[hop.from]);
                     let release = &agreement.releases[hop.from];

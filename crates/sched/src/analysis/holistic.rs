@@ -84,8 +84,8 @@ pub(super) fn agree(works: &[Work], sites: &[ProcessorScene<'_>]) -> Agreement {
     Agreement { releases, finish, found, earliest }
 }
 
-/// Adds to the operations with jobs that may be lost before a join: those that may drop, cancel or stop jobs, and their
-/// successors. Responses grow from round to round, and so does this set.
+/// Adds to the operations with jobs that may be lost before a join: those that may drop, cancel or stop jobs, those that
+/// may not be chosen, and their successors. The first of several copies is lost if each may be. Responses grow from round to round, and so does this set.
 fn lose(
     works: &[Work],
     sites: &[ProcessorScene<'_>],
@@ -102,12 +102,16 @@ fn lose(
             let after_misses = site.system.operation(*id).on_miss != OnMiss::Continue;
             let loses = |found: &PartResult| after_misses || (cancels && !found.part.critical);
             let mut own = found.iter().filter(|found| found.part.operation == *id && loses(found));
-            lost[index] |= drops || own.any(|found| !in_time(work, &releases[index], found));
+            lost[index] |= work.chosen || drops || own.any(|found| !in_time(work, &releases[index], found));
         }
     }
     loop {
-        let follows =
-            |index: &usize| !lost[*index] && works[*index].source.predecessors().iter().any(|hop| lost[hop.from]);
+        let follows = |index: &usize| {
+            let mut before = works[*index].source.predecessors().iter().map(|hop| lost[hop.from]);
+            let loses =
+                if works[*index].first { before.len() > 0 && before.all(|one| one) } else { before.any(|one| one) };
+            !lost[*index] && loses
+        };
         match (0..works.len()).find(follows) {
             Some(index) => lost[index] = true,
             None => return,

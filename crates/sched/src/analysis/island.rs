@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 
 use hyoshi_model::{
-    Chain, Contents, Correlation, Epoch, Operation, OperationId, ProcessorId, Setting, System, Trigger,
+    Chain, ChosenHops, Contents, Correlation, Epoch, Operation, OperationId, ProcessorId, Setting, System, Trigger,
 };
 
 /// Some processors with all their operations.
@@ -69,6 +69,11 @@ impl Island {
                     Trigger::Periodic => Trigger::Periodic,
                     Trigger::All(all) => Trigger::All(moved(all)),
                     Trigger::Any(any) => Trigger::Any(moved(any)),
+                    Trigger::First(copies) => Trigger::First(moved(copies)),
+                    Trigger::Chosen(chosen) => Trigger::Chosen(ChosenHops {
+                        predecessors: moved(&chosen.predecessors),
+                        probability_ppm: chosen.probability_ppm,
+                    }),
                     Trigger::Correlated(correlation) => Trigger::Correlated(Correlation {
                         predecessors: moved(&correlation.predecessors),
                         ..correlation.clone()

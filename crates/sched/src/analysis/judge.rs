@@ -1,8 +1,8 @@
 //! Verdicts from the results of the analyses: on operations, on processors, on the system.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{string::String, vec, vec::Vec};
 
-use hyoshi_model::{Deadline, OnMiss, Preemption, Span, System};
+use hyoshi_model::{Deadline, OnMiss, OperationId, Preemption, Span, System};
 
 use super::cap;
 use super::failures::{self, CertainJobs};
@@ -198,6 +198,10 @@ pub(super) fn lost(
     loop {
         let starved = |index: usize| {
             let mut before = works[index].source.predecessors().iter();
+            // One copy is sufficient.
+            if works[index].first && before.clone().any(|hop| lost[hop.from].is_none()) {
+                return None;
+            }
             let missing = before.find_map(|hop| lost[hop.from].clone())?;
             lost[index].is_none().then_some((index, missing))
         };
@@ -209,6 +213,19 @@ pub(super) fn lost(
             lost[index] = Some(missing);
         }
     }
+}
+
+/// For each operation whether some releases of its root may not release it, because a body does not choose it or an
+/// operation before it.
+pub(super) fn chosen(works: &[Work], order: &[OperationId]) -> Vec<bool> {
+    let mut chosen = vec![false; works.len()];
+    for id in order {
+        let work = &works[id.index()];
+        let mut before = work.source.predecessors().iter().map(|hop| chosen[hop.from]);
+        let follows = if work.first { before.len() > 0 && before.all(|one| one) } else { before.any(|one| one) };
+        chosen[id.index()] = work.chosen || follows;
+    }
+    chosen
 }
 
 /// The verdict on all operations of a processor together, and the first operation that causes it.
@@ -290,6 +307,8 @@ fn assumptions(site: &ProcessorScene<'_>, agreement: &Agreement) -> Vec<Assumpti
         (Assumption::Cancellation, processor.cancel && site.parts.iter().any(|part| !part.critical)),
         (Assumption::Switches, site.plan.overload.is_some()),
         (Assumption::Joins, works().any(Work::joins)),
+        (Assumption::Chosen, works().any(|work| work.chosen)),
+        (Assumption::Copies, works().any(|work| work.first)),
         (Assumption::BestCases, works().any(|work| work.source.is_triggered())),
         (Assumption::Sections, works().any(uses)),
         (Assumption::CapNeverActs, capped && !cap::may_act(site, &agreement.releases)),

@@ -158,6 +158,10 @@ pub enum Assumption {
     Switches,
     /// Roots of a join keep the phases and the one region of the file, and jobs on the way to it are not lost.
     Joins,
+    /// Hops that bodies choose count as always chosen.
+    Chosen,
+    /// After the first of several copies, a release counts from the earliest copy to the latest.
+    Copies,
     /// Predecessors of triggered jobs last for at least their best case.
     BestCases,
     /// Each resource is held once per job, its sections counted as one.
@@ -192,6 +196,10 @@ impl fmt::Display for Assumption {
             Assumption::Joins => {
                 "predecessors of a join of several roots start at once, with the declared phases; it matches the \
                     oldest completion of each (first in, first out)"
+            }
+            Assumption::Chosen => "each hop that a body may choose is counted as always chosen",
+            Assumption::Copies => {
+                "any copy of a stage may be the only one: releases after it count up to the slowest copy"
             }
             Assumption::BestCases => "no job needs less than its declared best case",
             Assumption::Sections => "a job's resource sections follow each other from its start and block as one",

@@ -59,7 +59,7 @@ use crate::plan::{Plan, ProcessorPlan};
 use effort::Effort;
 use processor_scene::ProcessorScene;
 use work::Scene;
-use workload::works;
+use workload::{causes_first, works};
 
 /// Analyses a system under a plan made for it, with the response bounds that are quick to find.
 pub fn analyse(system: &System, plan: &Plan) -> Report {
@@ -179,9 +179,21 @@ fn scene(system: &System, plan: &Plan, scene: Scene, effort: &Effort<'_>) -> Sce
     let processors: Vec<ProcessorReport> =
         sites.iter().map(|site| judge::processor(scene, site, &agreement, &coming)).collect();
     let lost = judge::lost(system, &works, &agreement, &processors);
+    let chosen = match works.iter().any(|work| work.chosen) {
+        true => judge::chosen(&works, &causes_first(system)),
+        false => Vec::new(),
+    };
     let chains = (0..system.chains.len() as u32).map(ChainId);
-    let around =
-        chain::Surroundings { system, plan, scene, works: &works, agreement: &agreement, coming: &coming, lost: &lost };
+    let around = chain::Surroundings {
+        system,
+        plan,
+        scene,
+        works: &works,
+        agreement: &agreement,
+        coming: &coming,
+        lost: &lost,
+        chosen: &chosen,
+    };
     let chains = chains.flat_map(|id| around.requirements(id)).collect();
     let (Scene::Epoch(epoch) | Scene::Change(epoch)) = scene;
     SceneReport {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{OnBusy, Span, System};
+use hyoshi_model::{COPIES_REMEMBERED, OnBusy, Span, System};
 
 use super::join;
 use super::merge;
@@ -133,7 +133,9 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
     let at_once = merge::origins(&work.streams, finish.saturating_sub(arrival));
     let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
     // A join skips numbers that one of its predecessors seems to have lost.
-    let joins = matches!(&work.source, ReleaseSource::After { predecessors, .. } if predecessors.len() > 1);
+    let joins =
+        !work.first && matches!(&work.source, ReleaseSource::After { predecessors, .. } if predecessors.len() > 1);
+    let apart = release.latest.unwrap_or_default().saturating_sub(release.least) / work.period;
     let name = || operation.name.clone();
     // A job starts before it finishes, and its earliest origin may be this old.
     let aged = Span::from_nanos(finish.saturating_add(release.oldest));
@@ -146,6 +148,7 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
         }),
         (_, ()) if at_once > room => Some(Missing::Full { name: name(), at_once, limit: room }),
         (_, ()) if release.reordered && joins => Some(Missing::PassedOver { name: name() }),
+        (_, ()) if work.first && apart >= COPIES_REMEMBERED => Some(Missing::CopiesApart { name: name(), apart }),
         _ => None,
     }
 }
@@ -175,7 +178,9 @@ impl Release {
                 let latest = latest.and_then(|latest| latest.checked_add(work.offset)?.checked_add(work.jitter));
                 let latest = latest.filter(|latest| *latest < FOREVER);
                 let spread = latest.map(|latest| latest.saturating_sub(least));
-                let varies = predecessors.iter().any(|hop| hop.most > hop.least || works[hop.from].any_order);
+                // A release whose fast copy is absent may be later than the next one.
+                let varies =
+                    work.first || predecessors.iter().any(|hop| hop.most > hop.least || works[hop.from].any_order);
                 // Tokens of several streams have no order at all.
                 let several = work.streams.len() > 1;
                 let reordered = several || (varies && spread.is_none_or(|spread| spread >= work.period));

@@ -469,8 +469,8 @@ fn follow(system: &System, settings: &mut [Setting], concerns: impl Fn(&[Operati
             let roots = |of_one: OperationId| &system.operation(of_one).roots;
             let all = operation.roots.iter().map(|root| of(&settings[root.index()]));
             match &operation.trigger {
-                Trigger::Any(_) => all.min(),
-                Trigger::All(_) | Trigger::Periodic => all.max(),
+                Trigger::Any(_) | Trigger::Chosen(_) => all.min(),
+                Trigger::All(_) | Trigger::First(_) | Trigger::Periodic => all.max(),
                 Trigger::Correlated(correlation) => {
                     let group = |group: &[OperationId]| {
                         group.iter().flat_map(|from| roots(*from)).map(|root| of(&settings[root.index()])).min()

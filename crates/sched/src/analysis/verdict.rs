@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use hyoshi_model::Span;
+use hyoshi_model::{COPIES_REMEMBERED, Span};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -256,6 +256,18 @@ pub enum Missing {
         /// The operation.
         name: String,
     },
+    /// A copy may arrive so late that its release number is forgotten.
+    CopiesApart {
+        /// The operation after the copies.
+        name: String,
+        /// The first and the last copy may arrive this many periods apart.
+        apart: u64,
+    },
+    /// A body may choose not to release an operation, so the time between its releases has no bound.
+    Chosen {
+        /// The operation.
+        name: String,
+    },
     /// An operation's response has no bound.
     Unbounded {
         /// Its name.
@@ -404,6 +416,20 @@ impl fmt::Display for Missing {
                     f,
                     "completions for {name} may arrive out of order over a link, and late numbers are skipped: its \
                         delay must vary by less than a period"
+                )
+            }
+            Missing::CopiesApart { name, apart } => {
+                write!(
+                    f,
+                    "copies for {name} may arrive {apart} periods apart, and one that is {COPIES_REMEMBERED} releases \
+                        behind the newest is skipped: make the slower copy faster"
+                )
+            }
+            Missing::Chosen { name } => {
+                write!(
+                    f,
+                    "{name} runs only if it is chosen, so the time between its jobs has no bound: write `all` instead of \
+                        `chosen`, or lead the chain through another operation"
                 )
             }
             Missing::Unbounded { name } => {

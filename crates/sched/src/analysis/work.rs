@@ -64,6 +64,10 @@ pub(super) struct Work {
     pub offset: u64,
     pub jitter: u64,
     pub source: ReleaseSource,
+    /// The first of several copies of each release triggers it: any of its predecessors may be absent.
+    pub first: bool,
+    /// A completion of its predecessors releases it only if it chooses it.
+    pub chosen: bool,
     /// The operations before it that trigger it without a gap (see [`fixed`](super::fixed)), the first of them first;
     /// none for most.
     pub run_up: Vec<OperationId>,
@@ -76,8 +80,8 @@ pub(super) enum ReleaseSource {
     Silent,
     /// Time.
     Periodic,
-    /// One completion of each of these for each release of their one root, or of the only one. A join of several roots
-    /// combines its predecessors' completions as described in [`join`](super::join).
+    /// One completion of each of these for each release of their one root, or of the only one; of copies, one of any. A
+    /// join of several roots combines its predecessors' completions as described in [`join`](super::join).
     After { predecessors: Vec<Hop>, guarded: bool, join: Option<Join> },
     /// At most one release for each completion of any of these. With `within`, this is a correlation: the origins of
     /// the joined completions are at most this far apart. With `timeout`, a timeout releases it too, at least this long

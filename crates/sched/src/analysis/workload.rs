@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use hyoshi_model::{Correlation, Deadline, Guard, OperationId, Preemption, Setting, Span, System, Trigger};
+use hyoshi_model::{ChosenHops, Correlation, Deadline, Guard, OperationId, Preemption, Setting, Span, System, Trigger};
 
 use super::join;
 use super::merge;
@@ -115,6 +115,10 @@ const MOST_STREAMS: usize = 64;
 /// levels at least as urgent, all after the same release.
 fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>> {
     let work = &works[index];
+    // The other copies of its release may run after it.
+    if work.first {
+        return None;
+    }
     let ReleaseSource::After { predecessors, guarded: false, join: None } = &work.source else { return None };
     // If the order may change at run time, runs are not used.
     let here = || works.iter().filter(|one| one.on == work.on);
@@ -154,9 +158,13 @@ fn run_up(plan: &Plan, works: &[Work], index: usize) -> Option<Vec<OperationId>>
 
 fn starved(works: &[Work], index: usize) -> bool {
     match &works[index].source {
-        ReleaseSource::After { predecessors, .. } => predecessors.iter().any(|hop| !works[hop.from].runs()),
+        ReleaseSource::After { predecessors, .. } if !works[index].first => {
+            predecessors.iter().any(|hop| !works[hop.from].runs())
+        }
         ReleaseSource::AfterAny { timeout: Some(_), .. } => false,
-        ReleaseSource::AfterAny { predecessors, .. } => predecessors.iter().all(|hop| !works[hop.from].runs()),
+        ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors, .. } => {
+            predecessors.iter().all(|hop| !works[hop.from].runs())
+        }
         ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => false,
     }
 }
@@ -217,6 +225,8 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
             .flatten()
             .map(Span::as_nanos),
         source,
+        first: matches!(operation.trigger, Trigger::First(_)),
+        chosen: matches!(operation.trigger, Trigger::Chosen(_)),
         run_up: Vec::new(),
     }
 }
@@ -238,6 +248,13 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
             return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });
         }
         Trigger::All(one) | Trigger::Any(one) if one.len() == 1 => (one, timeout.is_some()),
+        // Any of the copies may be the only one, so they count from the earliest to the latest.
+        Trigger::First(copies) => (copies, timeout.is_some()),
+        // As if each completion chose it: a release that is absent delays none.
+        Trigger::Chosen(ChosenHops { predecessors, .. }) if predecessors.len() == 1 => {
+            (predecessors, timeout.is_some())
+        }
+        Trigger::Chosen(ChosenHops { predecessors, .. }) if !guarded => (predecessors, true),
         Trigger::All(all) if operation.roots.len() == 1 && system.numbered_by_root(id) => (all, false),
         Trigger::All(_) if timeout.is_some() => {
             return no_bound("it has a timeout, and completions may wait without limit: set `within`");
@@ -260,7 +277,7 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         Trigger::Correlated(_) => {
             return no_bound("one of several operations is sufficient, however old its completion: set `within`");
         }
-        Trigger::All(_) | Trigger::Any(_) => return unclear(),
+        Trigger::All(_) | Trigger::Any(_) | Trigger::Chosen(_) => return unclear(),
     };
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     let hop = |from: &OperationId| {

@@ -46,7 +46,7 @@ pub fn system(row: usize, seed: u64) -> System {
     if choose.one_in(4) {
         build = fusion(&mut choose, build);
     }
-    build = super::random::correlations(build, seed);
+    build = super::random::copies(super::random::correlations(build, seed), seed);
     super::random::rules_for_misses(&mut build, seed);
     let system = &mut build.0;
     settle(system);
@@ -236,8 +236,8 @@ pub fn settle(system: &mut Contents) {
             let periods = || from.iter().map(|from| settings[from.index()].period);
             let period = match &operation.trigger {
                 Trigger::Periodic => Some(settings[index].period),
-                Trigger::All(_) => periods().max(),
-                Trigger::Any(_) => periods().min(),
+                Trigger::All(_) | Trigger::First(_) => periods().max(),
+                Trigger::Any(_) | Trigger::Chosen(_) => periods().min(),
                 Trigger::Correlated(correlation) => {
                     let shortest = |group: &[OperationId]| group.iter().map(|from| settings[from.index()].period).min();
                     correlation.groups().filter_map(shortest).max()

@@ -176,8 +176,15 @@ pub fn events(system: &System, until: Instant) -> Vec<(ProcessorId, Instant, Tra
 /// The same; if it is `crowded`, ordinary threads use all time that lanes leave.
 pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(ProcessorId, Instant, TraceEvent)> {
     let plan = Plan::new(system, &Strategies::built_in()).unwrap();
-    let given =
-        KnownJobs { execution_time: &|_, drawn| drawn, late: None, crowded, inputs: &[], requests: true, links: None };
+    let given = KnownJobs {
+        execution_time: &|_, drawn| drawn,
+        late: None,
+        crowded,
+        inputs: &[],
+        requests: true,
+        links: None,
+        hops: None,
+    };
     let simulated = simulate_known(system, &plan, until, Some(given), None, |_| Vec::new(), |_| true);
     let mut all: Vec<(ProcessorId, Instant, TraceEvent)> = Vec::new();
     for (index, processor) in simulated.processors.into_iter().enumerate() {

@@ -71,6 +71,58 @@ pub fn correlations(mut build: Build, seed: u64) -> Build {
     build
 }
 
+/// Adds to some systems copies of a stage, of which the first releases another operation. Some copies are chosen at
+/// random, or are the operation before. They are drawn separately, so the other operations stay the same.
+pub fn copies(mut build: Build, seed: u64) -> Build {
+    let mut choose = Choices::new(seed ^ 0xd19a);
+    for _ in 0..choose.of(&[0, 0, 0, 1, 2]) {
+        let is_root = |id: &OperationId| build.0.numbered_by_root(*id) && build.0.operation(*id).roots.len() == 1;
+        let before: Vec<OperationId> = (0..build.0.operations.len() as u32).map(OperationId).filter(is_root).collect();
+        let before = choose.of(&before).0;
+        let mut copies = if choose.one_in(5) { vec![before] } else { Vec::new() };
+        for _ in 0..choose.of(&[2, 2, 3]) {
+            let chosen = choose.one_in(2).then(|| choose.of(&[300_000, 500_000, 1_000_000]));
+            build = stage(&mut choose, build, &[before], |from| match chosen {
+                Some(probability_ppm) => Trigger::Chosen(ChosenHops { predecessors: from, probability_ppm }),
+                None => Trigger::All(from),
+            });
+            if choose.one_in(4) {
+                let last = build.0.operations.len() as u32 - 1;
+                build = stage(&mut choose, build, &[last], Trigger::Any);
+            }
+            copies.push(build.0.operations.len() as u32 - 1);
+        }
+        build = stage(&mut choose, build, &copies, Trigger::First);
+        if choose.one_in(3) {
+            let last = build.0.operations.len() as u32 - 1;
+            build = stage(&mut choose, build, &[last, before], Trigger::All);
+        }
+    }
+    build
+}
+
+/// A short triggered operation.
+fn stage(choose: &mut Choices, build: Build, from: &[u32], trigger: impl FnOnce(Vec<OperationId>) -> Trigger) -> Build {
+    let (count, on) = (build.0.operations.len(), choose.below(build.0.processors.len() as u64) as u32);
+    let wcet = Span::from_micros(20 + choose.below(700));
+    let (critical, own) = (choose.one_in(2), choose.one_in(3));
+    let least = Span::from_nanos(1 + choose.below(wcet.as_nanos()));
+    let varies = choose.one_in(2);
+    let build = build.after(&format!("o{count}"), on, from, 1.0).with(|operation| {
+        (operation.trigger, operation.critical) = (trigger(operation.trigger.predecessors().to_vec()), critical);
+        operation.queue.limit = choose.of(&[1, 2, 8, 8]);
+        operation.guard = choose.of(&[Guard::Off, Guard::Off, Guard::On, Guard::Idle]);
+    });
+    build.set(|setting| {
+        (setting.wcet, setting.critical_legs) = (wcet, u16::from(critical));
+        setting.execution_time = if varies { ExecutionTime::Uniform(least, wcet) } else { ExecutionTime::Fixed(wcet) };
+        setting.bcet = setting.execution_time.shortest();
+        if own {
+            setting.deadline = Deadline::Own(setting.period);
+        }
+    })
+}
+
 /// In every third system some operations have a rule for missed deadlines. Drawn separately: the rest stays as it is.
 pub fn rules_for_misses(build: &mut Build, seed: u64) {
     let mut choose = Choices::new(seed ^ 0x3155);
@@ -164,7 +216,7 @@ pub fn system(seed: u64) -> System {
             }
         });
     }
-    build = correlations(build, seed);
+    build = copies(correlations(build, seed), seed);
     rules_for_misses(&mut build, seed);
     if choose.one_in(3) {
         // A second region: everything lasts half as long, or twice.

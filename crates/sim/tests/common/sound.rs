@@ -53,6 +53,8 @@ pub enum Judged {
     FromOwnRelease,
     /// Also counted by their method: with groups, a window, a timeout or a lifespan.
     Filters,
+    /// Also counted by their method: chosen, or after the first of several copies.
+    Dynamic,
 }
 
 /// The kinds of an entry.
@@ -65,7 +67,8 @@ fn kinds(system: &System, entry: &OperationReport) -> Vec<Judged> {
     let filters =
         matches!(operation.trigger, Trigger::Correlated(_)) || operation.timeout.or(operation.lifespan).is_some();
     let filters = filters.then_some(Judged::Filters);
-    [Some(Judged::By(entry.method)), joins, own, filters].into_iter().flatten().collect()
+    let dynamic = matches!(operation.trigger, Trigger::First(_) | Trigger::Chosen(_)).then_some(Judged::Dynamic);
+    [Some(Judged::By(entry.method)), joins, own, filters, dynamic].into_iter().flatten().collect()
 }
 
 /// True of a join of several roots.
@@ -73,7 +76,7 @@ fn joins(operation: &Operation) -> bool {
     let several = match &operation.trigger {
         Trigger::All(all) => all.len() > 1,
         Trigger::Correlated(correlation) => correlation.is_plain(),
-        Trigger::Any(_) | Trigger::Periodic => false,
+        Trigger::Any(_) | Trigger::First(_) | Trigger::Chosen(_) | Trigger::Periodic => false,
     };
     several && operation.roots.len() > 1
 }
@@ -352,6 +355,11 @@ fn lesser(system: &System) -> Vec<System> {
         with(&|system| system.operations[index].timeout = None);
         with(&|system| system.operations[index].lifespan = None);
         with(&|system| {
+            if let Trigger::Chosen(chosen) = &mut system.operations[index].trigger {
+                chosen.probability_ppm = 1_000_000;
+            }
+        });
+        with(&|system| {
             if let Trigger::Correlated(correlation) = &mut system.operations[index].trigger {
                 correlation.within = Some(Span::ZERO);
             }
@@ -401,7 +409,8 @@ fn without(system: &System, index: usize) -> Option<System> {
     for operation in &mut less.operations {
         match &mut operation.trigger {
             Trigger::Periodic => {}
-            Trigger::All(from) | Trigger::Any(from) => from.iter_mut().for_each(moved),
+            Trigger::All(from) | Trigger::Any(from) | Trigger::First(from) => from.iter_mut().for_each(moved),
+            Trigger::Chosen(chosen) => chosen.predecessors.iter_mut().for_each(moved),
             Trigger::Correlated(correlation) => correlation.predecessors.iter_mut().for_each(moved),
         }
         operation.roots.iter_mut().for_each(moved);

@@ -142,7 +142,7 @@ impl RangeCheck {
             Input::Complete { slot, consumed, .. }
             | Input::Observe { slot, consumed }
             | Input::Resume { slot, consumed } => self.slot(at, *slot).and(short(at, *consumed)),
-            Input::Suspend { slot } => self.slot(at, *slot),
+            Input::Suspend { slot } | Input::Choose { slot, .. } => self.slot(at, *slot),
             Input::Acquire { slot, resource } | Input::Release { slot, resource } => {
                 self.slot(at, *slot).and(self.resource(at, *resource))
             }

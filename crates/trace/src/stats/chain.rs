@@ -11,7 +11,8 @@
 //!   the delay until an output shows something that happened just after that older input. In a chain of triggers it is
 //!   the period plus the latency.
 //! - An instance is **lost** if one of its jobs is cancelled, stopped or dropped. Through `reads` no instance is lost:
-//!   the data is only older.
+//!   the data is only older. After the first of several copies, none is lost that another copy led on. An instance with
+//!   a hop that was not chosen is neither an output nor lost.
 //!
 //! Some chains are not measured, and reports state why: paths in which an operation has several possible triggers
 //! (`any` of several, joins of different roots), `reads` over a link with a delay and without a replica, replicas over
@@ -21,6 +22,7 @@ use hyoshi_model::{
     Chain, ChainId, FlushDelay, FlushPoint, Guard, HostId, Instant, JobId, OperationId, Span, System, Trigger,
 };
 
+use super::copies::CopiedInstances;
 use super::distribution::{Distribution, Extent};
 use super::stages::{ChainTimes, StageRoom, StageStats};
 use crate::event::{JobEnd, Signal};
@@ -57,7 +59,7 @@ pub struct ChainStats {
     /// Outputs with unknown input: job ends were out of order, or more than 64 apart.
     pub unmatched: u64,
     /// The time of the outputs by stage, in the order of the path. Empty if the path has one stage only, or a join that
-    /// numbers its jobs independently, or if [`stages_omitted`](Self::stages_omitted).
+    /// numbers its jobs independently, or the first of several copies, or if [`stages_omitted`](Self::stages_omitted).
     pub stages: Vec<StageStats>,
     /// True if its stages are not recorded, because those of the chains before it leave no room for them.
     pub stages_omitted: bool,
@@ -105,6 +107,8 @@ pub(super) struct Chains {
     chains: Vec<ChainStats>,
     /// By chain; `None` if its stages are not measured.
     times: Vec<Option<ChainTimes>>,
+    /// By chain; `None` if its path contains no operation after the first of several copies.
+    copied: Vec<Option<CopiedInstances>>,
     /// Chain by chain.
     stages: Vec<Stage>,
     operations: Vec<ChainOperation>,
@@ -221,9 +225,9 @@ impl Flow {
 
 impl Chains {
     pub fn new(system: &System) -> Self {
-        let (chains, times, stages) = (Vec::new(), Vec::new(), Vec::new());
+        let (chains, times, copied, stages) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let operations = vec![ChainOperation::default(); system.operations.len()];
-        let mut new = Chains { chains, times, stages, operations };
+        let mut new = Chains { chains, times, copied, stages, operations };
         let stages: usize = system.chains.iter().map(|chain| chain.path.len()).sum();
         let digits = |many| if many { 1 } else { 2 };
         let digits = [digits(system.chains.len() > MANY_CHAINS), digits(stages > MANY)];
@@ -259,6 +263,8 @@ impl Chains {
             latest_input: None,
         });
         self.times.push(times);
+        let first = |id: &OperationId| matches!(system.operation(*id).trigger, Trigger::First(_));
+        self.copied.push(chain.path.iter().rposition(first).filter(|place| *place > 0).map(CopiedInstances::new));
         let Ok(sources) = sources else { return };
         let can_lose = !sources.iter().any(|source| matches!(source, StageInput::Latest | StageInput::Replica(_)));
         for (position, (operation, source)) in chain.path.iter().zip(&sources).enumerate() {
@@ -341,8 +347,15 @@ impl Chains {
         let stage = &self.stages[position];
         let chain = &mut self.chains[stage.chain.index()];
         let times = &mut self.times[stage.chain.index()];
-        if !end.outcome.finished() {
-            chain.lost += u64::from(stage.can_lose);
+        let finished = end.outcome.finished();
+        let lost = match &mut self.copied[stage.chain.index()] {
+            Some(copied) => copied.ended(stage.position, end.job.number, finished),
+            None => i64::from(!finished),
+        };
+        if stage.can_lose {
+            chain.lost = chain.lost.saturating_add_signed(lost);
+        }
+        if !finished {
             return;
         }
         let operation = &self.operations[end.job.operation.index()];
@@ -414,8 +427,11 @@ fn sources(system: &System, chain: &Chain) -> Result<Vec<StageInput>, &'static s
         sources.push(if to.trigger.predecessors().contains(&from) {
             match &to.trigger {
                 _ if to.timeout.is_some() => return Err("one of its operations has a timeout"),
-                Trigger::Any(any) if any.len() > 1 => {
+                Trigger::Any(_) | Trigger::Chosen(_) if to.trigger.predecessors().len() > 1 => {
                     return Err("one of its operations is triggered by any of several");
+                }
+                Trigger::First(_) if !matches!(before, StageInput::Origin) => {
+                    return Err("another copy may trigger one of its operations, and it does not begin at their root");
                 }
                 Trigger::All(_) if to.roots.len() > 1 => return Err("one of its operations joins different roots"),
                 Trigger::Correlated(_) if !system.numbered_by_root(pair[1]) => {

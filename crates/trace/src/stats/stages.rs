@@ -175,7 +175,8 @@ const NO_INSTANCE: ChainInstance = ChainInstance { number: 0, input: Instant::NE
 
 impl ChainTimes {
     /// Without instances: [`allocate`](Self::allocate) adds them. `None` if the chain has one stage only, or if numbers
-    /// do not identify the jobs of an instance, because a join numbers its jobs independently.
+    /// do not identify the jobs of an instance, because a join numbers its jobs independently, or the first of several
+    /// copies leads on.
     pub fn new(system: &System, chain: &Chain, sources: &[StageInput]) -> Option<ChainTimes> {
         if chain.path.len() < 2 {
             return None;
@@ -185,6 +186,10 @@ impl ChainTimes {
             let triggered = position > 0 && !matches!(source, StageInput::Latest | StageInput::Replica(_));
             if !triggered {
                 segments.push(ChainSegment { first: position, instances: Vec::new(), times: Vec::new(), stages: 0 });
+            }
+            // Another copy may end before the one on the path.
+            if triggered && matches!(system.operation(*id).trigger, Trigger::First(_)) {
+                return None;
             }
             if let (true, Trigger::All(all)) = (triggered, &system.operation(*id).trigger)
                 && all.len() > 1

@@ -141,7 +141,7 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
     let decisions = answer
         .decisions
         .iter()
-        .map(|(at, decision): &Decided| json!({ "at_ns": at.as_nanos(), "decision": decided(decision) }));
+        .map(|(at, decision): &Decided| json!({ "at_ns": at.as_nanos(), "decision": decided(system, decision) }));
     let path = answer.path.hops.iter().map(|hop| account_json(system, hop, names));
     json!({
         "hyoshi": head("why"), "holds": account.end.outcome == JobOutcome::Made,

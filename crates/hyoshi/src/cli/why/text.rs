@@ -51,7 +51,7 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
     if !answer.decisions.is_empty() {
         text.push_str("\nwhat the dispatcher decided\n");
         for (at, decision) in &answer.decisions {
-            let _ = writeln!(text, "{:>22}  {}", since(*at, account.from), decided(decision));
+            let _ = writeln!(text, "{:>22}  {}", since(*at, account.from), decided(system, decision));
         }
     }
     text.push('\n');
@@ -363,8 +363,14 @@ fn since(at: Instant, from: Instant) -> String {
     if at >= from { format!("+{}", time(at.since(from))) } else { format!("-{}", time(from.since(at))) }
 }
 
-pub(super) fn decided(decision: &DispatchDecision) -> String {
+pub(super) fn decided(system: &System, decision: &DispatchDecision) -> String {
     match decision {
+        DispatchDecision::Discard { to, position, .. } => {
+            let to = system.operation(*to);
+            let copy = to.trigger.predecessors().get(usize::from(*position));
+            let copy = copy.map_or("", |id| system.operation(*id).name.as_str());
+            format!("{} skips the copy of {copy}: another copy of this release was first", to.name)
+        }
         DispatchDecision::Hold { until, .. } => {
             format!("held back, until {:.6}s at the latest", until.as_nanos() as f64 / 1e9)
         }
