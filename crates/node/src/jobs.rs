@@ -55,7 +55,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, System};
-use hyoshi_orb::rt::{OperationCall, RequestTiming, call_source, machine_clock, on_machine_clock, timing_source};
+use hyoshi_orb::rt::{
+    OperationCall, RequestTiming, ThreadId, call_source, machine_clock, on_machine_clock, timing_source,
+};
 use hyoshi_orb::{Order, OrderedRequest, OwnedLane, RequestClient, SystemKind, around_waits, certificate_names, minor};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex, users};
@@ -453,6 +455,7 @@ pub fn calls_of_jobs() {
             execution: 0,
             importance: job.importance,
             critical: job.critical,
+            thread: ThreadId::NONE,
         })
     });
 }
