@@ -51,6 +51,7 @@ mod soak;
 mod systemd;
 mod takeover;
 mod terminal;
+mod threads;
 mod tls;
 mod unprivileged;
 mod why;

@@ -71,6 +71,7 @@ use crate::ceilings::{AllowedClaims, Ceilings};
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
+use crate::threads::thread_id;
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
 #[derive(Clone, Debug)]
@@ -455,7 +456,7 @@ pub fn calls_of_jobs() {
             execution: 0,
             importance: job.importance,
             critical: job.critical,
-            thread: ThreadId::NONE,
+            thread: job.thread.map_or(ThreadId::NONE, |(thread, run)| thread_id(run, thread)),
         })
     });
 }

@@ -98,6 +98,7 @@
 mod body;
 mod built_in_work;
 mod calibrate;
+mod chain_threads;
 mod claim;
 mod common;
 mod context;
@@ -126,6 +127,7 @@ mod watchdog;
 
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, CostFigures};
+pub use chain_threads::{CancelOutcome, ChainThread, ChainThreads, LaneSender, SegmentState, ThreadSegment};
 pub use claim::OccupiedCpu;
 pub use common::{fingerprint, last_part};
 pub use context::{JobContext, JobTiming, OutgoingCall, begin_call, job_timing, waiting};
@@ -135,7 +137,8 @@ pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCoun
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
 pub use remote::{
-    ArrivedOutput, Departure, IncomingCompletions, OutgoingCompletion, OutgoingCompletions, OutgoingOutput, Rejected,
+    ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,
+    OutgoingOutput, Rejected,
 };
 pub use requests::{ArrivedRequest, Refuse, RequestReader};
 pub use running::{EventSink, RunningNode};

@@ -86,6 +86,13 @@ pub fn with_timing<R>(timing: CallTiming, run: impl FnOnce() -> R) -> R {
     run()
 }
 
+/// Calls within `run` on this thread carry this timing, except that they are sent later. For transports that pass on the
+/// timing of a job which is not theirs.
+pub fn carrying<R>(timing: RequestTiming, run: impl FnOnce() -> R) -> R {
+    let _restore = Restore(OWN.replace(ThreadTiming::Chosen(timing)));
+    run()
+}
+
 /// The timing that calls of this thread carry now.
 #[inline]
 pub fn timing() -> Option<RequestTiming> {
