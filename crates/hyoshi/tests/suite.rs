@@ -52,6 +52,7 @@ mod soak;
 mod systemd;
 mod takeover;
 mod terminal;
+mod threads;
 mod tls;
 mod unprivileged;
 mod why;

@@ -79,6 +79,20 @@ impl Contents {
         self.operations.iter().any(|operation| operation.critical) || self.epochs.iter().any(legs)
     }
 
+    /// The paths of distributable threads: a chain carried by threads for each first operation, the longest one.
+    pub fn thread_chains(&self) -> Vec<&Chain> {
+        let mut longest: Vec<&Chain> = Vec::new();
+        let carried = |chain: &&Chain| chain.carried_by == ChainCarrier::Thread && !chain.path.is_empty();
+        for chain in self.chains.iter().filter(carried) {
+            match longest.iter_mut().find(|known| known.path[0] == chain.path[0]) {
+                Some(known) if known.path.len() >= chain.path.len() => {}
+                Some(known) => *known = chain,
+                None => longest.push(chain),
+            }
+        }
+        longest
+    }
+
     /// Whether a run forbids deep idle states.
     pub fn forbids_idle_states(&self) -> bool {
         match self.idle_states {
@@ -527,6 +541,19 @@ pub struct Chain {
     pub max_age: Option<Span>,
     /// From an input to the first finish of the last operation that uses it.
     pub max_reaction: Option<Span>,
+    /// What moves from operation to operation.
+    pub carried_by: ChainCarrier,
+}
+
+/// What moves along a chain (DT/EC, section 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ChainCarrier {
+    /// The completion of each job is an event that triggers the next operation.
+    #[default]
+    Event,
+    /// Each release of the first operation is a distributable thread. Its jobs along the path are its segments. Each
+    /// operation after the first is triggered only by the one before it.
+    Thread,
 }
 
 /// The network between two hosts, both directions.

@@ -18,8 +18,8 @@ use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ServedObject};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
-    ChosenHops, Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnMiss, OnOverrun,
-    Operation, Preemption, Processor, Replication, Setting, Trigger, WhenFull, tightest,
+    ChainCarrier, ChosenHops, Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnMiss,
+    OnOverrun, Operation, Preemption, Processor, Replication, Setting, Trigger, WhenFull, tightest,
 };
 use crate::time::{Instant, Span};
 
@@ -77,6 +77,9 @@ pub fn write(system: &System) -> String {
         limits
             .into_iter()
             .for_each(|(key, limit)| limit.into_iter().for_each(|limit| line(&mut text, key, time(limit))));
+        if chain.carried_by == ChainCarrier::Thread {
+            line(&mut text, "carried_by", quoted("thread"));
+        }
     }
     system.objects.iter().for_each(|object| write_object(&mut text, object, &names));
     for link in &system.links {

@@ -50,7 +50,14 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
         ("use resources", |system| system.operations[0].uses = vec![(ResourceId(0), ms(1))]),
         ("lead along operations", |system| {
             let (path, deadline) = (vec![OperationId(0), NOWHERE], Some(ms(1)));
-            system.chains = vec![Chain { name: "c".into(), path, deadline, max_age: None, max_reaction: None }];
+            system.chains = vec![Chain {
+                name: "c".into(),
+                path,
+                deadline,
+                max_age: None,
+                max_reaction: None,
+                carried_by: Default::default(),
+            }];
         }),
         ("suppliers and consumers of the system", |system| {
             let event = Event { name: "e".into(), suppliers: vec![NOWHERE], consumers: vec![], ..Event::default() };

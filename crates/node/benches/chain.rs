@@ -11,31 +11,33 @@
 //!
 //! *Hop*: a chain returns to the first process. The hop is the CPU time of the second process for each job in the
 //! middle of this chain: receive, release guard, lane, send. It includes the rest of the node: clocks, control, events.
-//! The goal: at most 60 us (DT/EC, section 4: 544 us). *Relay*: the CPU time of a single thread that reads messages of
+//! The chain is carried by events or by threads, over TCP or Unix sockets; the four alternate. The goal: at most 60 us
+//! (DT/EC, section 4: 544 us with events, 644 us with threads), and with threads at most 1.25 times that with events.
+//! *Relay*: the CPU time of a single thread that reads messages of
 //! the same size from one TCP connection and writes them to another. This is the part of the kernel.
 //!
 //! Both processes are on one machine, so CLOCK_MONOTONIC is common to them.
 
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+mod common;
+
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use hyoshi_model::{HostId, Instant, OperationId, Span, System, read, write};
-use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer as _};
-use hyoshi_node::{Agreed, NodePeers, NodeSettings};
+use common::{ROLE, Second, Times, between, cpus, now, percentile, ports, print, process_cpu, run_host};
+use hyoshi_model::{HostId, Instant, OperationId, Span, System, read};
+use hyoshi_node::idl::hyoshi_node::{
+    self as wire, CancelHereError, ExchangeError, IntroduceError, Peer as _, ThreadsHereError,
+};
 use hyoshi_orb::{LaneOptions, Orb, SyncScope, SystemException, SystemKind};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::RELEASE;
-use hyoshi_os::{Clock, Interrupt, MonotonicClock, Spawn, SpawnedThread, ThreadPolicy, Wake, allowed_cpus};
+use hyoshi_os::{Clock, MonotonicClock, Spawn, SpawnedThread, ThreadPolicy};
 use hyoshi_runtime::{Node, Prepared};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, Signal, TraceEvent};
 
-/// The role, ports and number of samples of the second process.
-const ROLE: &str = "HYOSHI_CHAIN_ROLE";
 const EVERY: Span = Span::from_millis(1);
 
 fn main() {
@@ -72,12 +74,15 @@ fn main() {
     }
     print("chain beside four spinners", &loaded);
     print("bare oneway of ordinary threads beside them", &plain);
-    let (mut hops, mut relays) = (Vec::new(), Vec::new());
+    let mut relays = Vec::new();
+    let mut hops: Vec<(Hop, Vec<u64>)> = Hop::all().map(|hop| (hop, Vec::new())).collect();
     for _ in 0..rounds {
-        hops.extend(measure_hop(4 * samples));
+        hops.iter_mut().for_each(|(hop, nanos)| nanos.extend(measure_hop(*hop, 4 * samples)));
         relays.extend(measure_relay(4 * samples));
     }
-    print("hop: CPU time of the middle node for each job", &hops);
+    for (hop, nanos) in &hops {
+        print(&format!("hop: CPU time of the middle node, {} over {}", hop.carrier, hop.transport), nanos);
+    }
     print("relay: CPU time of a bare thread for each message", &relays);
     let at = |part| percentile(&ratios, part) / 100.0;
     println!(
@@ -117,17 +122,35 @@ impl Drop for Spinners {
     }
 }
 
-/// The CPU time of this process.
-fn process_cpu() -> Span {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Span::from_secs(time.tv_sec as u64) + Span::from_nanos(time.tv_nsec as u64)
+/// Runs the node of one host.
+fn run(system: Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Option<u64>) -> Times {
+    let node = prepare(&system, host);
+    run_host(&system, host, node, None, pick)
+}
+
+/// The carrier and the transport of a chain that returns to the first host.
+#[derive(Clone, Copy)]
+struct Hop {
+    carrier: &'static str,
+    transport: &'static str,
+}
+
+impl Hop {
+    fn all() -> impl Iterator<Item = Hop> {
+        let carriers = ["event", "thread"];
+        ["tcp", "unix"].into_iter().flat_map(move |transport| carriers.map(|carrier| Hop { carrier, transport }))
+    }
+
+    fn role(self) -> String {
+        format!("hop-{}-{}", self.carrier, self.transport)
+    }
 }
 
 /// The CPU time of the middle node for each job.
-fn measure_hop(samples: u64) -> Vec<u64> {
+fn measure_hop(hop: Hop, samples: u64) -> Vec<u64> {
     let ports = ports();
-    let second = Second::start("hop", ports, samples);
-    run_host(&hop_system(ports, samples), 0, |_| None);
+    let second = Second::start(&hop.role(), ports, samples);
+    run(hop_system(hop, ports, samples), 0, |_| None);
     second.end().into_iter().map(|(jobs, nanos)| nanos / jobs.max(1)).collect()
 }
 
@@ -175,32 +198,28 @@ fn relay([there, here]: [u16; 2]) {
 }
 
 /// The chain with a third operation, on the first host, and with a guard on the second.
-fn hop_system(ports: [u16; 2], samples: u64) -> Arc<System> {
-    let text = chain_text(ports, samples).replace("guard = \"off\"", "");
-    let text = format!("{text}[operation.last]\non = \"here\"\nafter = {{ all = [\"next\"] }}\nwcet = \"0.1ms\"\n");
+fn hop_system(Hop { carrier, transport }: Hop, ports: [u16; 2], samples: u64) -> Arc<System> {
+    let mut text = chain_text(ports, samples).replace("guard = \"off\"", "");
+    if transport == "unix" {
+        let folder = std::env::temp_dir();
+        for port in ports {
+            let socket = folder.join(format!("hyoshi-chain-{port}")).join("node");
+            text = text.replace(&format!("tcp/127.0.0.1:{port}"), &format!("unix/{}", socket.display()));
+        }
+    }
+    let text = format!(
+        r#"{text}
+        [operation.last]
+        on = "here"
+        after = {{ all = ["next"] }}
+        wcet = "0.1ms"
+        [chain.round]
+        path = ["first", "next", "last"]
+        deadline = "1s"
+        carried_by = "{carrier}"
+        "#
+    );
     Arc::new(read(&text, "chain.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system)
-}
-
-fn percentile(figures: &[u64], part: usize) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_unstable();
-    *sorted.get(sorted.len().saturating_sub(1) * part / 100).expect("something was measured") as f64
-}
-
-fn print(what: &str, nanos: &[u64]) {
-    let at = |part| percentile(nanos, part) / 1_000.0;
-    println!("{what:<50} p50 {:7.1} us  p99 {:7.1} us  ({} samples)", at(50), at(99), nanos.len());
-}
-
-/// The CPUs of the two hosts.
-fn cpus() -> [u32; 2] {
-    let allowed = allowed_cpus();
-    [allowed[0], *allowed.last().expect("a CPU to run on")]
-}
-
-fn ports() -> [u16; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|listener| listener.local_addr().expect("its own address").port())
 }
 
 fn system(ports: [u16; 2], samples: u64) -> Arc<System> {
@@ -247,48 +266,6 @@ fn prepare(system: &Arc<System>, host: u32) -> Prepared {
     bodies.fold(node, |node, name| node.body(name, |_| ())).prepare().expect("a node")
 }
 
-/// The second process, and its output.
-struct Second {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Second {
-    fn start(role: &str, [one, other]: [u16; 2], samples: u64) -> Second {
-        let program = std::env::current_exe().expect("this program");
-        let mut child = Command::new(program)
-            .env(ROLE, format!("{role} {one} {other} {samples}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a second process");
-        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Second { child, stdin, stdout: BufReader::new(stdout) }
-    }
-
-    fn wait_until_ready(&mut self) {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("a line");
-        assert_eq!(line, "ready\n");
-    }
-
-    /// Ends it and returns the pairs of numbers that it printed.
-    fn end(mut self) -> Vec<(u64, u64)> {
-        drop(self.stdin);
-        let mut text = String::new();
-        self.stdout.read_to_string(&mut text).expect("numbers");
-        assert!(self.child.wait().expect("its end").success());
-        let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
-        text.lines()
-            .map(|line| {
-                let mut words = line.split(' ');
-                (number(words.next()), number(words.next()))
-            })
-            .collect()
-    }
-}
-
 fn second(role: &str) {
     let words: Vec<&str> = role.split(' ').collect();
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
@@ -298,14 +275,15 @@ fn second(role: &str) {
         "ordinary" => serve_oneways(ports[1], ThreadPolicy::Other),
         "relay" => relay(ports),
         "wake" => wake_lane(&system(ports, samples), samples),
-        "hop" => {
-            let jobs = run_host(&hop_system(ports, samples), 1, |event| match event {
+        role if role.starts_with("hop") => {
+            let hop = Hop::all().find(|hop| hop.role() == role).expect("a role of `Hop`");
+            let jobs = run(hop_system(hop, ports, samples), 1, |event| match event {
                 TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == NEXT => Some(end.job.number),
                 _ => None,
             });
             Times { at: vec![(jobs.at.len() as u64, jobs.cpu.as_nanos())], ..jobs }.print();
         }
-        _ => run_host(&system(ports, samples), 1, |event| match event {
+        _ => run(system(ports, samples), 1, |event| match event {
             TraceEvent::Decision(DispatchDecision::Run { job, .. }) if job.operation == NEXT => Some(job.number),
             _ => None,
         })
@@ -313,72 +291,21 @@ fn second(role: &str) {
     }
 }
 
-/// Numbers, and their times on CLOCK_MONOTONIC; the CPU time that the process used meanwhile.
-struct Times {
-    at: Vec<(u64, u64)>,
-    cpu: Span,
-}
-
-impl Times {
-    fn print(&self) {
-        let mut text = String::new();
-        for (number, at) in &self.at {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{number} {at}");
-        }
-        std::io::stdout().write_all(text.as_bytes()).expect("the first process reads");
-    }
-}
-
-/// The spans between times with the same number.
-fn between(first: &[(u64, u64)], second: &[(u64, u64)]) -> Vec<u64> {
-    let of = |number: u64| second.iter().find(|(other, _)| *other == number);
-    first.iter().filter_map(|(number, at)| Some(of(*number)?.1.saturating_sub(*at))).collect()
-}
-
 // The chain.
 
 fn measure_chain(samples: u64) -> Vec<u64> {
     let ports = ports();
     let second = Second::start("chain", ports, samples);
-    let first = run_host(&system(ports, samples), 0, |event| match event {
+    let first = run(system(ports, samples), 0, |event| match event {
         TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == FIRST => Some(end.job.number),
         _ => None,
     });
     between(&first.at, &second.end())
 }
 
-/// Runs the node of one host to its end. Returns the times of the events that `pick` selects.
-fn run_host(system: &Arc<System>, host: u32, pick: impl Fn(&TraceEvent) -> Option<u64>) -> Times {
-    let mut node = prepare(system, host);
-    let settings = NodeSettings {
-        system: system.clone(),
-        text: write(system),
-        host: HostId(host),
-        wait: Span::from_secs(20),
-        cpu: Some(cpus()[host as usize]),
-        tls: None,
-        carrier: None,
-        control: None,
-        events: None,
-        interrupt: Interrupt::manual(Arc::new(Wake::new())),
-    };
-    let peers = NodePeers::start(settings, &mut node).expect("free ports");
-    let Agreed { clock, .. } = peers.agree(|_| ()).expect("the other node");
-    let (mut times, before) = (Vec::new(), process_cpu());
-    node.begin(clock).wait(&mut |_, at, event| {
-        times.extend(pick(&event).map(|number| (number, clock.origin() as u64 + at.as_nanos())));
-    });
-    Times { at: times, cpu: process_cpu().saturating_sub(before) }
-}
-
 // Bare oneways.
 
 struct Sink(Mutex<Vec<(u64, u64)>>);
-
-fn now() -> u64 {
-    MonotonicClock::from_origin(0).now().as_nanos()
-}
 
 impl wire::Peer for Sink {
     fn complete(&self, _: u64, what: &wire::Completion, _: &[u8]) -> Result<(), SystemException> {
@@ -403,6 +330,14 @@ impl wire::Peer for Sink {
     fn keep(&self, _: u64) -> Result<(), SystemException> {
         Ok(())
     }
+    fn threads_here(&self, _: u64, _: &wire::ThreadRef) -> Result<wire::ThreadStates, ThreadsHereError> {
+        Err(SystemKind::NoImplement.not_done(0).into())
+    }
+
+    fn cancel_here(&self, _: u64, _: &wire::ThreadRef) -> Result<wire::CancelledThread, CancelHereError> {
+        Err(SystemKind::NoImplement.not_done(0).into())
+    }
+
     fn describe(&self) -> Result<String, SystemException> {
         Ok(String::new())
     }

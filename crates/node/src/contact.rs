@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Endpoint, Span};
-use hyoshi_orb::rt::ClientPolicies;
+use hyoshi_orb::rt::{ClientPolicies, OnewayOverflow, carrying};
 use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, UntrustedPath};
@@ -14,7 +14,7 @@ use hyoshi_os::{Clock, Dscp, ThreadPolicy, set_own_policy};
 
 use crate::agreement::NodeProgress;
 use crate::carrier::{CompletionSender, completion};
-use crate::departures::{Departing, Departures};
+use crate::departures::Departing;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Peer as _, PeerStub, Reason, Refused};
 use crate::offset::RoundTrip;
@@ -26,7 +26,7 @@ pub(crate) const KEY: &str = "hyoshi-peer";
 
 /// The period of exchanges: until both nodes run and clocks are compared, and afterwards.
 const SOON: Span = Span::from_millis(25);
-const LATER: Span = Span::from_millis(250);
+pub(crate) const LATER: Span = Span::from_millis(250);
 /// The first and the last interval between attempts to connect to a peer.
 const FIRST_PAUSE: Span = Span::from_millis(50);
 const LAST_PAUSE: Span = Span::from_millis(500);
@@ -36,14 +36,13 @@ const PATIENCE: Span = Span::from_secs(1);
 const SEND_PATIENCE: Span = Span::from_millis(50);
 /// No node proposes an instant 0 that is further away.
 pub(crate) const MOST_LEAD: Span = Span::from_secs(5);
-/// The most completions in one batch.
-const BATCH: usize = 64;
-
 /// A peer's object at each of its endpoints. Each peer has its own ORB: a slow peer delays no other.
 #[derive(Debug)]
 pub(crate) struct PeerStubs {
     pub orb: Orb,
     pub endpoints: Vec<(Endpoint, PeerStub)>,
+    /// The class of its packets.
+    dscp: Option<Dscp>,
 }
 
 /// The reference of an object of a node at one of its host's endpoints.
@@ -68,7 +67,8 @@ impl PeerStubs {
         dscp: Option<Dscp>,
     ) -> Result<Result<PeerStubs, SystemException>, OrbError> {
         let timeouts = Timeouts { connect: PATIENCE, round_trip: Some(PATIENCE), reply: None };
-        let limits = ClientLimits { connections: 1, message: 4 << 20, backlog: 256 << 10, ..ClientLimits::default() };
+        // One for the contact, one for cancellations of threads: these do not wait for an exchange.
+        let limits = ClientLimits { connections: 2, message: 4 << 20, backlog: 256 << 10, ..ClientLimits::default() };
         let policies = ClientPolicies { dscp, ..ClientPolicies::default() };
         let mut builder = Orb::builder().timeouts(timeouts).client_limits(limits).client_policies(policies);
         if let Some(tls) = tls {
@@ -82,7 +82,7 @@ impl PeerStubs {
             orb.resolve_unchecked::<dyn wire::Peer>(&corbaloc(endpoint, KEY)).map(|stub| (endpoint.clone(), stub))
         };
         let endpoints = endpoints.iter().map(reference).collect::<Result<Vec<_>, _>>();
-        Ok(endpoints.map(|endpoints| PeerStubs { orb, endpoints }))
+        Ok(endpoints.map(|endpoints| PeerStubs { orb, endpoints, dscp }))
     }
 
     /// Introduces this node at the first reachable endpoint. Skips Unix sockets that another user could replace.
@@ -308,43 +308,6 @@ fn sleep(shared: &NodeState, at: usize, span: Span) {
     shared.wakes[at].wait_until(&shared.clock, now + span);
 }
 
-/// Sends completions and outputs to a peer until the node ends. It sends all that are present at a wake-up together.
-/// With `keeps` it opens the connection and prevents that it becomes idle.
-pub(crate) fn send(
-    shared: &NodeState,
-    at: usize,
-    sender: &mut dyn DepartureSender,
-    mut departures: impl Departures,
-    keeps: bool,
-) {
-    let peer = &shared.peers[at];
-    while !shared.is_over() {
-        departures.wait(LATER);
-        if let Some(late) = departures.late_outputs() {
-            peer.outputs.late.store(late, Ordering::Relaxed);
-        }
-        let (mut put_off, mut idle) = (0, true);
-        let session = || peer.sends_as.load(Ordering::Acquire);
-        while departures.next(|departing, payload| {
-            let session = session();
-            let sent = session != 0 && sender.send(session, departing, payload);
-            peer.count_sent(departing, sent);
-            put_off += usize::from(sent);
-            idle = false;
-            if put_off == BATCH {
-                sender.flush();
-                put_off = 0;
-            }
-        }) {}
-        if keeps && idle && session() != 0 {
-            put_off += usize::from(sender.keep(session()));
-        }
-        if put_off > 0 {
-            sender.flush();
-        }
-    }
-}
-
 /// Completions to a peer over IIOP.
 pub(crate) struct IiopSender {
     shared: Arc<NodeState>,
@@ -352,13 +315,26 @@ pub(crate) struct IiopSender {
     dial: Arc<PeerStubs>,
     /// By endpoint of the peer.
     stubs: Vec<PeerStub>,
+    /// The same for lanes: they send at once over the existing connection, or not at all. None over TLS, which
+    /// allocates.
+    at_once: Vec<Option<PeerStub>>,
 }
 
 impl IiopSender {
     pub fn new(shared: Arc<NodeState>, at: usize, dial: Arc<PeerStubs>) -> IiopSender {
         let prompt = |stub: &PeerStub| stub.as_ref().oneways(SyncScope::None).as_ref().within(SEND_PATIENCE);
         let stubs = dial.endpoints.iter().map(|(_, stub)| prompt(stub)).collect();
-        IiopSender { shared, at, dial, stubs }
+        let policies =
+            ClientPolicies { dscp: dial.dscp, oneway_overflow: OnewayOverflow::Transient, ..ClientPolicies::default() };
+        let at_once = |(endpoint, stub): &(Endpoint, PeerStub)| {
+            // Its time is over when a connection would have to be made.
+            let stub = stub.as_ref().oneways(SyncScope::Transport).as_ref().within(Span::from_nanos(1));
+            (!matches!(endpoint, Endpoint::Tls(_))).then(|| stub.as_ref().client_policies(&policies))
+        };
+        let at_once: Vec<Option<PeerStub>> = dial.endpoints.iter().map(at_once).collect();
+        // Now, because lanes allocate nothing: the first look finds the ways to the endpoint.
+        at_once.iter().flatten().for_each(|stub| drop(stub.as_ref().effective_policies()));
+        IiopSender { shared, at, dial, stubs, at_once }
     }
 }
 
@@ -366,6 +342,12 @@ impl IiopSender {
 pub(crate) trait DepartureSender: Send {
     /// Sends or queues one in a session, without waiting for a peer that does not read. False if it was dropped.
     fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool;
+
+    /// Sends one on the thread of a lane, without waiting or queueing. False if only the sender's thread can send it.
+    fn send_at_once(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool {
+        let _ = (session, departing, payload);
+        false
+    }
 
     /// Keeps an idle connection open. True if something is queued.
     fn keep(&mut self, session: u64) -> bool;
@@ -375,18 +357,38 @@ pub(crate) trait DepartureSender: Send {
 }
 
 impl IiopSender {
+    /// The endpoint of the session.
+    fn endpoint(&self) -> usize {
+        self.shared.peers[self.at].sends_at.load(Ordering::Acquire)
+    }
+
     fn stub(&self) -> Option<&PeerStub> {
-        self.stubs.get(self.shared.peers[self.at].sends_at.load(Ordering::Acquire))
+        self.stubs.get(self.endpoint())
+    }
+}
+
+/// Sends one by a stub. False if it was not sent.
+fn send_by(shared: &NodeState, stub: &PeerStub, session: u64, departing: &Departing, payload: &[u8]) -> bool {
+    match departing {
+        Departing::Completion(signal) => {
+            let send = || stub.complete(session, &completion(signal), payload).is_ok();
+            match shared.timing_of_hop(signal) {
+                Some(timing) => carrying(timing, send),
+                None => send(),
+            }
+        }
+        Departing::Output(what, _) => stub.replicate(session, what, payload).is_ok(),
     }
 }
 
 impl DepartureSender for IiopSender {
     fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool {
-        let Some(stub) = self.stub() else { return false };
-        match departing {
-            Departing::Completion(signal) => stub.complete(session, &completion(signal), payload).is_ok(),
-            Departing::Output(what, _) => stub.replicate(session, what, payload).is_ok(),
-        }
+        self.stub().is_some_and(|stub| send_by(&self.shared, stub, session, departing, payload))
+    }
+
+    fn send_at_once(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool {
+        let stub = self.at_once.get(self.endpoint()).and_then(Option::as_ref);
+        stub.is_some_and(|stub| send_by(&self.shared, stub, session, departing, payload))
     }
 
     fn keep(&mut self, session: u64) -> bool {

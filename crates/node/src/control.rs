@@ -143,6 +143,25 @@ impl NodeClient {
         self.control.publish(name, payload)
     }
 
+    /// The live segments of threads on the node and on the hosts that have joined it; if `of` has an origin, only those
+    /// of that thread, and the ended ones.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is of another run, the node does not answer, or refuses.
+    pub fn threads(&self, of: &wire::ThreadRef) -> Result<wire::ThreadStates, wire::ThreadsError> {
+        self.control.threads(of)
+    }
+
+    /// Cancels a thread, wherever its head is.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is not alive, the node does not answer, or refuses.
+    pub fn cancel_thread(&self, which: &wire::ThreadRef) -> Result<wire::CancelledThread, wire::CancelThreadError> {
+        self.control.cancel_thread(which)
+    }
+
     /// Asks the node to end.
     ///
     /// # Errors

@@ -9,12 +9,13 @@
 //!            ring ─► other sender ═ a connection without DSCP ═► host
 //! ```
 //!
-//! If all completions to a host are of one class, one thread sends them.
+//! If all completions to a host are of one class, one thread sends them. Where threads of chains move to the host, lanes
+//! use the first sender themselves ([`PeerOutlet`](crate::outlet::PeerOutlet)).
 
 use std::sync::Arc;
 
 use hyoshi_model::{HostId, OperationId, Span, System};
-use hyoshi_os::{Clock, MonotonicClock, Wake};
+use hyoshi_os::Wake;
 use hyoshi_runtime::{Departure, OutgoingCompletions, OutgoingOutput};
 use hyoshi_trace::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -35,9 +36,9 @@ pub(crate) enum Departing {
 }
 
 /// Where a sender's completions and outputs come from.
-pub(crate) trait Departures {
-    /// Waits for the next departure, or until the time limit.
-    fn wait(&self, most: Span);
+pub(crate) trait Departures: Send {
+    /// The longest time until some are due, with this time limit, unless the wake-up is posted before.
+    fn longest_wait(&self, most: Span) -> Span;
 
     /// Passes the next departure to `send`. False if none is present.
     fn next(&mut self, send: impl FnMut(&Departing, &[u8])) -> bool;
@@ -49,8 +50,8 @@ pub(crate) trait Departures {
 }
 
 impl Departures for OutgoingCompletions {
-    fn wait(&self, most: Span) {
-        OutgoingCompletions::wait(self, most);
+    fn longest_wait(&self, most: Span) -> Span {
+        OutgoingCompletions::longest_wait(self, most)
     }
 
     fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
@@ -118,8 +119,8 @@ pub(crate) struct CriticalDepartures<D> {
 }
 
 impl<D: Departures> Departures for CriticalDepartures<D> {
-    fn wait(&self, most: Span) {
-        self.all.wait(most);
+    fn longest_wait(&self, most: Span) -> Span {
+        self.all.longest_wait(most)
     }
 
     fn late_outputs(&self) -> Option<u64> {
@@ -174,9 +175,8 @@ impl OtherDepartures {
 }
 
 impl Departures for OtherDepartures {
-    fn wait(&self, most: Span) {
-        let clock = MonotonicClock::start();
-        self.wake.wait_until(&clock, clock.now() + most);
+    fn longest_wait(&self, most: Span) -> Span {
+        most
     }
 
     fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
@@ -231,7 +231,9 @@ mod tests {
     struct Queue(VecDeque<(Departing, Vec<u8>)>);
 
     impl Departures for Queue {
-        fn wait(&self, _: Span) {}
+        fn longest_wait(&self, most: Span) -> Span {
+            most
+        }
 
         fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {
             let Some((departing, payload)) = self.0.pop_front() else { return false };

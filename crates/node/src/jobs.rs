@@ -55,7 +55,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, System};
-use hyoshi_orb::rt::{OperationCall, RequestTiming, call_source, machine_clock, on_machine_clock, timing_source};
+use hyoshi_orb::rt::{
+    OperationCall, RequestTiming, ThreadId, call_source, machine_clock, on_machine_clock, timing_source,
+};
 use hyoshi_orb::{Order, OrderedRequest, OwnedLane, RequestClient, SystemKind, around_waits, certificate_names, minor};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex, users};
@@ -69,6 +71,7 @@ use crate::ceilings::{AllowedClaims, Ceilings};
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
+use crate::threads::thread_id;
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
 #[derive(Clone, Debug)]
@@ -453,6 +456,7 @@ pub fn calls_of_jobs() {
             execution: 0,
             importance: job.importance,
             critical: job.critical,
+            thread: job.thread.map_or(ThreadId::NONE, |(thread, run)| thread_id(run, thread)),
         })
     });
 }

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!   completing lane ─► ring ─► sender's thread ═ IIOP ═► thread of the ORB ─► ring ─► dispatcher ─► lane
+//!                        └─► the lane, for threads of chains ═ IIOP ═►┘
 //!                                contact's thread ═ introduce, exchange ═► thread of the ORB
 //! ```
 //!
@@ -29,12 +30,14 @@ pub mod jobs;
 pub mod objects;
 pub mod offset;
 mod operators;
+mod outlet;
 mod payload;
 mod peer;
 mod peers;
 mod served;
 mod shared;
 mod strangers;
+mod threads;
 mod watched_events;
 
 pub use carrier::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender, completion};

@@ -8,17 +8,20 @@ use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
 use hyoshi_model::{Endpoint, System};
-use hyoshi_orb::{LaneOptions, Orb, OrbBuilder, ServerLimits, SystemException, SystemKind};
+use hyoshi_orb::{LaneOptions, Orb, OrbBuilder, ServerLimits, SystemException, SystemKind, ThreadPolicy};
 use hyoshi_orb::{certificate_names, current, minor};
+use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::Folder;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock};
+use hyoshi_runtime::ChainThreads;
 
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
-use crate::idl::hyoshi_node::{PublishError, SubscribeError, TakeError};
+use crate::idl::hyoshi_node::{CancelThreadError, PublishError, SubscribeError, TakeError, ThreadsError};
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;
 use crate::strangers::{PENALTY, Strangers};
+use crate::threads::{OperatedThreads, RunSource, begin_of};
 use crate::watched_events::WatchedEvents;
 
 /// The largest message of an operator: a publication with the largest payload (64 KiB) fits.
@@ -29,6 +32,7 @@ pub(crate) struct ForOperators {
     pub standing: Box<dyn Fn() -> wire::NodeStanding + Send + Sync>,
     pub requests: WatchedObjects,
     pub events: WatchedEvents,
+    pub threads: OperatedThreads,
     /// Requested when an operator stops the run.
     pub interrupt: Interrupt,
     pub access: OperatorAccess,
@@ -104,6 +108,16 @@ impl wire::Control for ForOperators {
         Ok(self.events.publish(name, payload)?)
     }
 
+    fn threads(&self, of: &wire::ThreadRef) -> Result<wire::ThreadStates, ThreadsError> {
+        self.check(false)?;
+        Ok(self.threads.states(of)?)
+    }
+
+    fn cancel_thread(&self, which: &wire::ThreadRef) -> Result<wire::CancelledThread, CancelThreadError> {
+        self.check(true)?;
+        Ok(self.threads.cancel(which)?)
+    }
+
     fn stop(&self) -> Result<(), SystemException> {
         self.check(true)?;
         self.interrupt.request();
@@ -114,7 +128,9 @@ impl wire::Control for ForOperators {
 /// Serves the operators of this user at a socket of mode 0600.
 pub(crate) fn serve(socket: &Path, operators: ForOperators) -> Result<Orb, NodeError> {
     make_folder(socket)?;
-    let lane = LaneOptions { name: "control".to_owned(), threads: 4, brief: true, ..LaneOptions::default() };
+    // A cancelled thread must end while all lanes are busy. Only the user of the run can call here.
+    let policy = if operators.threads.any() { ThreadPolicy::Fifo(RELEASE) } else { ThreadPolicy::Other };
+    let lane = LaneOptions { name: "control".to_owned(), threads: 4, brief: true, policy, ..LaneOptions::default() };
     let limits = ServerLimits { connections: 32, message: MESSAGE, ..ServerLimits::default() };
     let builder = Orb::builder().server_limits(limits).lane(lane);
     let builder = builder.listen(&format!("unix:{}", socket.display())).map_err(NodeError::Endpoint)?;
@@ -169,11 +185,12 @@ pub(crate) fn close_to_others(socket: &Path) -> Result<(), NodeError> {
 pub struct WholeSystem {
     begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>>,
     requests: WatchedObjects,
+    threads: ChainThreads,
     orb: Orb,
 }
 
 impl WholeSystem {
-    /// Serves it at `socket`, with the events of a channel. Until [`begin`](Self::begin), operators see a run that
+    /// Serves it at `socket`, with the events of a channel and the threads of chains. Until [`begin`](Self::begin), operators see a run that
     /// waits for hosts. Their `stop` requests `interrupt`.
     ///
     /// # Errors
@@ -183,20 +200,22 @@ impl WholeSystem {
         system: Arc<System>,
         socket: &Path,
         events: Option<EventChannel>,
+        threads: ChainThreads,
         interrupt: Interrupt,
     ) -> Result<WholeSystem, NodeError> {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
-        let seen = begun.clone();
+        let (seen, run) = (begun.clone(), RunSource::Begun(begun.clone()));
         let standing = move || whole(&system, seen.get());
         let (standing, requests) = (Box::new(standing), WatchedObjects::default());
         let operators = ForOperators {
             standing,
             requests: requests.clone(),
             events: WatchedEvents::new(events),
+            threads: OperatedThreads::new(threads.clone(), None, run),
             interrupt,
             access: OperatorAccess::User,
         };
-        Ok(WholeSystem { begun, requests, orb: serve(socket, operators)? })
+        Ok(WholeSystem { begun, requests, threads, orb: serve(socket, operators)? })
     }
 
     /// Shows requests to these objects to operators. Only the first call counts.
@@ -206,6 +225,7 @@ impl WholeSystem {
 
     /// The run has begun, with instant 0 of `clock`. Only the first call counts.
     pub fn begin(&self, clock: MonotonicClock, run: [u8; 16]) {
+        self.threads.set_run(begin_of(&run));
         let _ = self.begun.set((clock, run));
     }
 }

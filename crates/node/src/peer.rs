@@ -139,6 +139,8 @@ pub(crate) struct Inbox {
     pub allowance: Allowance,
     /// How often it may compare clocks.
     pub exchanges: Allowance,
+    /// How often it may ask for threads, or cancel some.
+    pub of_threads: Allowance,
 }
 
 /// A rate limit (a token bucket).
@@ -154,6 +156,9 @@ pub(crate) struct Allowance {
 
 /// Exchanges a second: peers make 40 at most.
 const EXCHANGES: u64 = 100;
+
+/// Calls about threads a second: as many cancellations as a processor remembers.
+const OF_THREADS: u64 = 1024;
 
 /// Completions that a peer may send at once.
 const BURST: u64 = 1024;
@@ -219,7 +224,8 @@ impl OtherHost {
             joined: 0,
         };
         let of = |rate| Allowance::new(rate, BURST);
-        let inbox = Inbox { allowance: of(rate), exchanges: of(EXCHANGES), ..Inbox::default() };
+        let inbox =
+            Inbox { allowance: of(rate), exchanges: of(EXCHANGES), of_threads: of(OF_THREADS), ..Inbox::default() };
         let none = || AtomicU64::new(0);
         OtherHost {
             host,

@@ -15,19 +15,21 @@ use hyoshi_orb::{
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::UntrustedPath;
 use hyoshi_os::{Clock, Dscp, Interrupt, MonotonicClock, Spawn, SpawnedThread};
-use hyoshi_runtime::Prepared;
+use hyoshi_runtime::{LaneSender, OutgoingCompletions, Prepared};
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
 use crate::carrier::{ArrivingCompletions, CarrierError, CompletionCarrier};
 use crate::contact::{self, CarriedSender, IiopSender, MOST_LEAD, PeerStubs};
-use crate::departures::{classes, split};
+use crate::departures::{Departures, classes, split};
 use crate::idl::hyoshi_node as wire;
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::offset::Estimate;
 use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, listen};
+use crate::outlet::PeerOutlet;
 use crate::peer::{OtherHost, PeerLink};
 use crate::served::{ALIVE, ForPeers, node_standing, standing};
 use crate::shared::{NodeState, PeerEvent, random, since_origin, taking_part};
+use crate::threads::{OperatedThreads, RunSource, begin_of};
 use crate::watched_events::WatchedEvents;
 
 /// From the proposal of instant 0 to instant 0: all nodes receive the proposal in that time.
@@ -185,7 +187,10 @@ pub struct NodePeers {
     shared: Arc<NodeState>,
     requests: WatchedObjects,
     events: WatchedEvents,
+    operated: OperatedThreads,
     wait: Span,
+    /// Senders that lanes use.
+    lane_senders: Vec<Arc<dyn LaneSender>>,
     threads: Vec<SpawnedThread<()>>,
     senders: Vec<Arc<hyoshi_os::Wake>>,
     orbs: Vec<Orb>,
@@ -242,16 +247,19 @@ impl NodePeers {
             return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
         }
         let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some(), events.clone()));
+        let threads = shared.threads.get_or_init(|| node.chain_threads()).clone();
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
                 peer.inbox.lock().arrivals = Some(arrivals);
             }
         }
         let mut peers = NodePeers {
-            shared,
             requests: WatchedObjects::default(),
             events: WatchedEvents::new(events),
+            operated: OperatedThreads::new(threads, Some(host), RunSource::Peers(shared.clone())),
+            shared,
             wait,
+            lane_senders: Vec::new(),
             threads: Vec::new(),
             senders: Vec::new(),
             orbs: Vec::new(),
@@ -278,37 +286,47 @@ impl NodePeers {
             };
             // Clocks are compared over the same class as critical completions: a full link does not change offsets.
             let dial = Arc::new(stubs(Some(Dscp::EF))?);
+            let _ = peers.shared.dials[at].set(dial.clone());
             let (shared, dialled) = (peers.shared.clone(), dial.clone());
             peers.spawn(format!("{name:.7}-contact"), cpu, ThreadPolicy::Other, move || {
                 contact::keep(&shared, at, &dialled)
             })?;
             if let Some(own) = departures.iter().position(|departures| departures.to() == id) {
                 let (shared, departures) = (peers.shared.clone(), departures.swap_remove(own));
-                peers.senders.push(departures.wake());
                 let (to, bulk) = (format!("to-{name:.12}"), format!("bulk-{name:.10}"));
-                let iiop = |dial| IiopSender::new(shared.clone(), at, dial);
+                let iiop = |dial| Box::new(IiopSender::new(shared.clone(), at, dial));
                 let carried = peers.carrier.as_mut().and_then(|carrier| carrier.sender(id));
                 match (carried, classes(&system, host, id)) {
                     (Some(completions), _) => {
-                        let mut sender = CarriedSender { completions, outputs: iiop(dial) };
-                        let send = move || contact::send(&shared, at, &mut sender, departures, false);
-                        peers.send(to, cpu, send)?;
+                        let sender = Box::new(CarriedSender { completions, outputs: *iiop(dial) });
+                        let wake = departures.wake();
+                        peers.send(to, cpu, PeerOutlet::new((shared, at), departures, wake, sender, false))?;
                     }
                     (None, (true, false)) => {
-                        let mut sender = iiop(dial);
-                        peers.send(to, cpu, move || contact::send(&shared, at, &mut sender, departures, false))?;
+                        let (sender, wake) = (iiop(dial), departures.wake());
+                        peers.send_on_lanes(to, cpu, departures, |all| {
+                            PeerOutlet::new((shared, at), all, wake, sender, false)
+                        })?;
                     }
                     (None, (false, _)) => {
-                        let mut sender = iiop(Arc::new(stubs(None)?));
-                        peers.send(to, cpu, move || contact::send(&shared, at, &mut sender, departures, true))?;
+                        let (sender, wake) = (iiop(Arc::new(stubs(None)?)), departures.wake());
+                        peers.send_on_lanes(to, cpu, departures, |all| {
+                            PeerOutlet::new((shared, at), all, wake, sender, true)
+                        })?;
                     }
                     (None, (true, true)) => {
-                        let (mut first, mut rest) = (iiop(dial), iiop(Arc::new(stubs(None)?)));
-                        let (critical, others) = split(departures, &shared, at);
-                        peers.senders.push(others.wake());
-                        let also = shared.clone();
-                        peers.send(to, cpu, move || contact::send(&shared, at, &mut first, critical, false))?;
-                        peers.send(bulk, cpu, move || contact::send(&also, at, &mut rest, others, true))?;
+                        let (first, rest) = (iiop(dial), iiop(Arc::new(stubs(None)?)));
+                        let mut slow = None;
+                        let wake = departures.wake();
+                        peers.send_on_lanes(to, cpu, departures, |all| {
+                            let (critical, others) = split(all, &shared, at);
+                            slow = Some(others);
+                            PeerOutlet::new((shared.clone(), at), critical, wake, first, false)
+                        })?;
+                        if let Some(others) = slow {
+                            let wake = others.wake();
+                            peers.send(bulk, cpu, PeerOutlet::new((shared, at), others, wake, rest, true))?;
+                        }
                     }
                 }
             }
@@ -317,8 +335,32 @@ impl NodePeers {
     }
 
     /// A thread that sends completions.
-    fn send(&mut self, name: String, cpu: Option<u32>, run: impl FnOnce() + Send + 'static) -> Result<(), NodeError> {
-        self.spawn(name, cpu, ThreadPolicy::Fifo(RELEASE), run)
+    fn send<D: Departures + 'static>(
+        &mut self,
+        name: String,
+        cpu: Option<u32>,
+        outlet: Arc<PeerOutlet<D>>,
+    ) -> Result<(), NodeError> {
+        self.senders.push(outlet.wake());
+        self.spawn(name, cpu, ThreadPolicy::Fifo(RELEASE), move || outlet.run())
+    }
+
+    /// The same, and lanes send threads of chains themselves.
+    fn send_on_lanes<D: Departures + 'static>(
+        &mut self,
+        name: String,
+        cpu: Option<u32>,
+        departures: OutgoingCompletions,
+        outlet: impl FnOnce(OutgoingCompletions) -> Arc<PeerOutlet<D>>,
+    ) -> Result<(), NodeError> {
+        let lanes = departures.move_threads().then(|| departures.lane_senders());
+        let outlet = outlet(departures);
+        if let Some(lanes) = lanes {
+            let sender: Arc<dyn LaneSender> = outlet.clone();
+            lanes.set(Arc::downgrade(&sender));
+            self.lane_senders.push(sender);
+        }
+        self.send(name, cpu, outlet)
     }
 
     fn spawn(
@@ -340,8 +382,8 @@ impl NodePeers {
     /// Serves other nodes at the endpoints of the host and, over TLS, operators.
     fn listen(&mut self, cpu: Option<u32>, tls: Option<&Tls>) -> Result<(), NodeError> {
         let endpoints = &self.shared.system.hosts[self.shared.host.index()].endpoints;
-        // A peer has three connections, and a lost one may still be open. Each has its own thread.
-        let connections = 4 * self.shared.peers.len() + 12;
+        // A peer has four connections, and a lost one may still be open. Each has its own thread.
+        let connections = 5 * self.shared.peers.len() + 12;
         let lane = |name: &str| LaneOptions {
             name: name.to_owned(),
             threads: connections + 1,
@@ -398,8 +440,8 @@ impl NodePeers {
     fn operators(&self, access: OperatorAccess) -> ForOperators {
         let shared = self.shared.clone();
         let standing = Box::new(move || node_standing(&shared));
-        let (requests, events) = (self.requests.clone(), self.events.clone());
-        ForOperators { standing, requests, events, interrupt: self.shared.interrupt.clone(), access }
+        let (requests, events, threads) = (self.requests.clone(), self.events.clone(), self.operated.clone());
+        ForOperators { standing, requests, events, threads, interrupt: self.shared.interrupt.clone(), access }
     }
 
     /// Shows requests to these objects to operators. Only the first call counts.
@@ -468,6 +510,7 @@ impl NodePeers {
 
     fn begin(&self, run: AgreedRun, late: bool) -> Agreed {
         *self.shared.progress.lock() = NodeProgress::Running(run);
+        self.shared.threads.get().into_iter().for_each(|threads| threads.set_run(begin_of(&run.id)));
         self.shared.wakes.iter().for_each(|wake| wake.post());
         Agreed { clock: MonotonicClock::from_origin(run.origin), run: run.id, late }
     }
@@ -509,6 +552,7 @@ impl Drop for NodePeers {
         self.shared.over.store(true, Ordering::Release);
         self.shared.wakes.iter().chain(&self.senders).for_each(|wake| wake.post());
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.lane_senders.clear();
         self.orbs.iter().for_each(Orb::shutdown);
     }
 }

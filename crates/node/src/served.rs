@@ -15,12 +15,13 @@ use crate::idl::hyoshi_node::{ExchangeError, IntroduceError, Reason, Refused};
 use crate::peer::{OtherHost, PeerLink};
 use crate::shared::{NodeState, random, since_origin};
 use crate::strangers::PENALTY;
+use crate::threads::{OperatedThreads, RunSource};
 
 /// If a node called within this time, no other node can join as its host.
 pub(crate) const ALIVE: Span = Span::from_secs(2);
 
-/// How many connections of a session strangers do not displace: a peer has three, and opens each again if it fails.
-const PROTECTED: u32 = 9;
+/// How many connections of a session strangers do not displace: a peer has four, and opens each again if it fails.
+const PROTECTED: u32 = 12;
 
 /// The reason for losing a host that ended normally.
 pub const ENDED: &str = "it ended";
@@ -90,6 +91,21 @@ impl ForPeers {
     }
 }
 
+impl ForPeers {
+    /// The threads of chains, for a call of a peer.
+    fn operated(&self, session: u64) -> Result<Option<OperatedThreads>, Refused> {
+        let Some(peer) = self.peer_of(session) else {
+            return Err(refused(&self.0, Reason::NoSession, "introduce yourself again"));
+        };
+        let may_ask = peer.inbox.lock().of_threads.take(self.0.now());
+        if !may_ask {
+            std::thread::sleep(PENALTY);
+        }
+        let here = self.0.threads.get().cloned();
+        Ok(here.map(|here| OperatedThreads::new(here, Some(self.0.host), RunSource::Peers(self.0.clone()))))
+    }
+}
+
 impl wire::Peer for ForPeers {
     fn introduce(&self, who: &wire::Introduction) -> Result<wire::Welcome, IntroduceError> {
         // A welcome peer waits, too: it could introduce itself again and again.
@@ -147,6 +163,10 @@ impl wire::Peer for ForPeers {
             // Acknowledgements of critical completions do not wait either.
             current::set_connection_dscp(Dscp::EF);
         }
+        if !self.0.hops.agree(what, || *self.0.progress.lock()) {
+            peer.rejected.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
         if !receive(peer, self.0.now(), what, payload) {
             std::thread::sleep(PENALTY);
         }
@@ -189,6 +209,24 @@ impl wire::Peer for ForPeers {
             self.0.stands(peer, PeerLink::Lost, ENDED);
         }
         Ok(())
+    }
+
+    fn threads_here(&self, session: u64, of: &wire::ThreadRef) -> Result<wire::ThreadStates, wire::ThreadsHereError> {
+        let operated = self.operated(session)?;
+        let Some((run, of)) = operated.as_ref().and_then(|operated| operated.of_peer(of)) else {
+            return Ok(wire::ThreadStates::default());
+        };
+        Ok(operated.map(|operated| operated.states_here(&run, of)).unwrap_or_default())
+    }
+
+    fn cancel_here(
+        &self,
+        session: u64,
+        which: &wire::ThreadRef,
+    ) -> Result<wire::CancelledThread, wire::CancelHereError> {
+        let Some(operated) = self.operated(session)? else { return Ok(wire::CancelledThread::default()) };
+        let thread = operated.of_peer(which).and_then(|(_, thread)| thread);
+        Ok(thread.map(|thread| operated.cancel_here(thread)).unwrap_or_default())
     }
 
     fn describe(&self) -> Result<String, SystemException> {

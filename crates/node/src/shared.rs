@@ -2,20 +2,24 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
 use hyoshi_model::{HostId, Instant, Span, System};
-use hyoshi_orb::rt::machine_clock;
+use hyoshi_orb::rt::{RequestTiming, machine_clock};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
+use hyoshi_runtime::ChainThreads;
+use hyoshi_trace::Signal;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::agreement::{AgreedRun, NodeProgress};
+use crate::contact::PeerStubs;
 use crate::idl::hyoshi_node as wire;
 use crate::peer::{OtherHost, PeerLink};
 use crate::served::ENDED;
 use crate::strangers::Strangers;
+use crate::threads::HopParameters;
 
 /// The most events kept for the caller; older ones are dropped.
 const EVENTS: usize = 256;
@@ -41,6 +45,12 @@ pub(crate) struct NodeState {
     pub uses_tls: bool,
     /// The channel where the loss and the return of hosts are published, if the file has events for them.
     pub channel: Option<EventChannel>,
+    /// By peer: its object at its endpoints.
+    pub dials: Vec<OnceLock<Arc<PeerStubs>>>,
+    /// The parameters of threads that move between hosts.
+    pub hops: HopParameters,
+    /// The threads of chains.
+    pub threads: OnceLock<ChainThreads>,
     /// Each wakes one thread at the end.
     pub wakes: Vec<Arc<Wake>>,
     events: PiMutex<VecDeque<PeerEvent>>,
@@ -121,10 +131,12 @@ impl NodeState {
             })
             .collect();
         let wakes = peers.iter().map(|_| Arc::default()).collect();
+        let dials = peers.iter().map(|_| OnceLock::new()).collect();
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest.as_ref());
         NodeState {
+            hops: HopParameters::of(&system),
             system,
             host,
             text,
@@ -138,6 +150,8 @@ impl NodeState {
             interrupt,
             uses_tls,
             channel,
+            dials,
+            threads: OnceLock::new(),
             wakes,
             events: PiMutex::new(VecDeque::new()),
         }
@@ -170,6 +184,11 @@ impl NodeState {
     /// The peer of a session.
     pub fn of_session(&self, session: u64) -> Option<&OtherHost> {
         self.peers.iter().find(|peer| session != 0 && peer.session.load(Ordering::Acquire) == session)
+    }
+
+    /// The timing that a completion carries, if it moves a thread.
+    pub fn timing_of_hop(&self, signal: &Signal) -> Option<RequestTiming> {
+        self.hops.timing(signal, || *self.progress.lock())
     }
 
     pub fn report(&self, event: PeerEvent) {

@@ -9,7 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer};
+use hyoshi_node::idl::hyoshi_node::{
+    self as wire, CancelHereError, ExchangeError, IntroduceError, Peer, ThreadsHereError,
+};
 use hyoshi_node::offset::{ClockOffset, RoundTrip, WINDOW};
 use hyoshi_orb::{Orb, SystemException};
 use hyoshi_os::{Clock, MonotonicClock};
@@ -57,6 +59,14 @@ impl Peer for OtherClock {
     fn keep(&self, _: u64) -> Result<(), SystemException> {
         unreachable!("no test calls it")
     }
+    fn threads_here(&self, _: u64, _: &wire::ThreadRef) -> Result<wire::ThreadStates, ThreadsHereError> {
+        unreachable!("no test calls it")
+    }
+
+    fn cancel_here(&self, _: u64, _: &wire::ThreadRef) -> Result<wire::CancelledThread, CancelHereError> {
+        unreachable!("no test calls it")
+    }
+
     fn describe(&self) -> Result<String, SystemException> {
         unreachable!("no test calls it")
     }

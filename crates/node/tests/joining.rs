@@ -9,6 +9,8 @@ use hyoshi_model::Span;
 use hyoshi_node::{NodeError, NodeSettings, PeerEvent, WholeSystem};
 use hyoshi_orb::{Orb, OrbError};
 use hyoshi_os::{Interrupt, MonotonicClock, Wake};
+use hyoshi_runtime::Node;
+use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
 use crate::common::{DRONE, Host, STATION, finish, folder, system, text, until, unused_address};
@@ -195,9 +197,12 @@ fn an_operator_sees_and_stops_a_run_of_all_hosts() {
     let [text, _] = both_ways("60s");
     let (system, folder) = (system(&text), folder());
     let (socket, interrupt) = (folder.join("uav.sock"), Interrupt::manual(Arc::new(Wake::new())));
-    let all = WholeSystem::serve(system.clone(), &socket, None, interrupt.clone()).unwrap();
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let node = Node::new(system.clone(), plan).prepare().unwrap();
+    let threads = node.chain_threads();
+    let all = WholeSystem::serve(system.clone(), &socket, None, threads.clone(), interrupt.clone()).unwrap();
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    let again = WholeSystem::serve(system, &socket, None, interrupt.clone());
+    let again = WholeSystem::serve(system, &socket, None, threads, interrupt.clone());
     assert!(matches!(again, Err(NodeError::Orb(OrbError::Listen { .. }))), "the second run of a system needs another");
     let operator = hyoshi_node::NodeClient::new(Orb::builder(), &format!("unix:{}", socket.display())).unwrap();
     let standing = operator.standing().unwrap();
@@ -211,6 +216,7 @@ fn an_operator_sees_and_stops_a_run_of_all_hosts() {
     operator.stop().unwrap();
     assert!(interrupt.requested());
     drop(all);
+    node.abandon();
     assert!(!socket.exists());
     std::fs::remove_dir(folder).unwrap();
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use hyoshi_model::{Endpoint, Instant, Span, System};
-use hyoshi_node::idl::hyoshi_node::{self as wire, ExchangeError, IntroduceError, Peer, Reason, Refused};
+use hyoshi_node::idl::hyoshi_node::{
+    self as wire, CancelHereError, ExchangeError, IntroduceError, Peer, Reason, Refused, ThreadsHereError,
+};
 use hyoshi_node::{PeerEvent, corbaloc};
 use hyoshi_orb::{Orb, SystemException};
 use hyoshi_os::{Clock, MonotonicClock};
@@ -86,6 +88,14 @@ impl Peer for Other {
 
     fn leave(&self, _: u64) -> Result<(), SystemException> {
         Ok(())
+    }
+
+    fn threads_here(&self, _: u64, _: &wire::ThreadRef) -> Result<wire::ThreadStates, ThreadsHereError> {
+        Ok(Default::default())
+    }
+
+    fn cancel_here(&self, _: u64, _: &wire::ThreadRef) -> Result<wire::CancelledThread, CancelHereError> {
+        Ok(Default::default())
     }
 
     fn describe(&self) -> Result<String, SystemException> {

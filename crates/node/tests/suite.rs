@@ -18,6 +18,7 @@ mod reboot;
 mod replicas;
 mod requests;
 mod strangers;
+mod threads;
 mod tls;
 #[path = "../../orb/tests/common/tracking.rs"]
 mod tracking;

@@ -8,8 +8,8 @@ use crossterm::style::Color;
 use hyoshi_control::file::HostAdmission;
 use hyoshi_model::{OperationId, System, Trigger};
 use hyoshi_sched::analysis::{
-    ChainReport, CountedFrom, Missing, OperationReport, Outcome, OutcomeScope, Report, Requirement, SceneReport,
-    Sensitivity, UtilisationBound, Verdict,
+    CarrierReport, ChainReport, CountedFrom, Missing, OperationReport, Outcome, OutcomeScope, Report, Requirement,
+    SceneReport, Sensitivity, UtilisationBound, Verdict,
 };
 use serde::Serialize;
 
@@ -397,6 +397,7 @@ impl<'a> Checked<'a> {
             column("bound"),
             column("slack"),
             column("verdict"),
+            column("carried by").if_any().spare(2),
             column("region").if_any().spare(1),
             column("because").if_any(),
         ];
@@ -416,6 +417,7 @@ impl<'a> Checked<'a> {
                     CellValue::time_if_known(chain.bound_ns),
                     slack(chain.slack_ns, true),
                     CellValue::words(chain.verdict.word()),
+                    CellValue::words(if chain.carried_by == CarrierReport::Thread { "thread" } else { "" }),
                     CellValue::words(place(worst.scene, &chain.verdict, regions)),
                     CellValue::words(reason(&chain.verdict).unwrap_or_default()),
                 ]

@@ -1,11 +1,13 @@
 //! The state of a run that its threads share without a processor's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use hyoshi_model::{CallSuccessors, HostId, Instant, OperationId, Processor, ProcessorId, Span, System};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
+use hyoshi_trace::Signal;
 
+use crate::chain_threads::{LaneSender, thread_hops, thread_roots};
 use crate::ended::EndedBy;
 use crate::replica::LatestOutputs;
 
@@ -23,6 +25,14 @@ pub(crate) struct CommonState {
     pub rests: Vec<bool>,
     /// By operation: requests to an object of the file can release it.
     pub served: Vec<bool>,
+    /// By operation: the first operation of the distributable thread's path that it is on.
+    pub thread_roots: Vec<Option<OperationId>>,
+    /// By operation: threads move to it from the operation before.
+    thread_hops: Vec<bool>,
+    /// The begin of the run's id, for the ids of its threads.
+    pub run: AtomicU32,
+    /// By host: sends on lanes.
+    lane_senders: Vec<OnceLock<Weak<dyn LaneSender>>>,
     /// Of the operations' names: systems with the same have the same numbers of operations.
     pub fingerprint: u64,
     /// Set just before the threads start.
@@ -70,6 +80,10 @@ impl CommonState {
             calls,
             rests,
             served,
+            thread_roots: thread_roots(&system),
+            thread_hops: thread_hops(&system),
+            run: AtomicU32::new(0),
+            lane_senders: system.hosts.iter().map(|_| OnceLock::new()).collect(),
             fingerprint: fingerprint(&system),
             clock: OnceLock::new(),
             releases: system.processors.iter().map(release).collect(),
@@ -131,6 +145,24 @@ impl CommonState {
     /// host.
     pub fn release_of(&self, processor: ProcessorId) -> &Arc<Wake> {
         &self.releases[processor.index()].wake
+    }
+
+    /// True if the completion moves a thread to a processor of another process.
+    #[inline]
+    pub fn moves_thread(&self, signal: &Signal, to: ProcessorId) -> bool {
+        self.thread_hops[signal.to.index()] && !self.runs(to)
+    }
+
+    /// Lanes call this sender for hops of threads to a host. Only the first call for a host counts.
+    pub fn send_on_lanes(&self, to: HostId, sender: Weak<dyn LaneSender>) {
+        let _ = self.lane_senders[to.index()].set(sender);
+    }
+
+    /// Sends what departs to the host of a processor, on the calling thread and without waiting. False if the sender's
+    /// thread must send it.
+    pub fn try_send_to(&self, processor: ProcessorId) -> bool {
+        let sender = self.lane_senders[self.system.processor(processor).host.index()].get();
+        sender.and_then(Weak::upgrade).is_some_and(|sender| sender.try_send())
     }
 
     /// Ends the run. The first reason counts.

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Instant, JobId, OperationId, ResourceId, Span, System};
 use hyoshi_os::{MonotonicClock, own_cpu_time};
@@ -9,6 +10,7 @@ use hyoshi_trace::Slot;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::built_in_work::hold;
+use crate::chain_threads::ChainThread;
 use crate::choice::{ChooseError, ChosenBits};
 use crate::crew::{CallStep, DepartedCall, JobStart, Resumption};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
@@ -59,6 +61,8 @@ pub struct JobTiming {
     pub importance: u32,
     /// Whether it is critical.
     pub critical: bool,
+    /// The distributable thread of its chain, and the first octets of the run's id.
+    pub thread: Option<(ChainThread, u32)>,
 }
 
 /// A call of an operation of the file, as its request identifies it.
@@ -107,9 +111,13 @@ pub(crate) fn set_current(job: Option<CurrentJob>) -> Option<CurrentJob> {
 /// The timing of the job whose body the calling thread runs; `None` on other threads.
 pub fn job_timing() -> Option<JobTiming> {
     let current = CURRENT.get()?;
-    let clock = HERE.with_borrow(|here| Some(*here.as_ref()?.processor.common.clock()))?;
-    let CurrentJob { origin, deadline, importance, critical, .. } = current;
-    Some(JobTiming { clock, origin, deadline, importance, critical })
+    let CurrentJob { job, origin, deadline, importance, critical, .. } = current;
+    HERE.with_borrow(|here| {
+        let common = &here.as_ref()?.processor.common;
+        let root = common.thread_roots[job.operation.index()];
+        let thread = root.map(|root| (ChainThread { root, number: job.number }, common.run.load(Ordering::Relaxed)));
+        Some(JobTiming { clock: *common.clock(), origin, deadline, importance, critical, thread })
+    })
 }
 
 /// The calling body is about to call an object. If `is_method` is true of the operation that its own operation calls in
@@ -279,7 +287,8 @@ impl<'a> JobContext<'a> {
     }
 
     /// True if the body should return: the job exceeded its worst case and the file has `on_overrun = "stop"`, it
-    /// exceeded its deadline and the file has `on_miss = "stop"`, or the run ends. It is not enforced: a body that never returns is abandoned at the end of the run.
+    /// exceeded its deadline and the file has `on_miss = "stop"`, its distributable thread was cancelled, or the run
+    /// ends. It is not enforced: a body that never returns is abandoned at the end of the run.
     pub fn stop_asked(&self) -> bool {
         self.processor.must_end(self.me)
     }

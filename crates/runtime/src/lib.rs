@@ -98,6 +98,7 @@
 mod body;
 mod built_in_work;
 mod calibrate;
+mod chain_threads;
 mod choice;
 mod claim;
 mod common;
@@ -127,6 +128,7 @@ mod watchdog;
 
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, CostFigures};
+pub use chain_threads::{CancelOutcome, ChainThread, ChainThreads, LaneSender, SegmentState, ThreadSegment};
 pub use choice::ChooseError;
 pub use claim::OccupiedCpu;
 pub use common::{fingerprint, last_part};
@@ -137,7 +139,8 @@ pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCoun
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
 pub use remote::{
-    ArrivedOutput, Departure, IncomingCompletions, OutgoingCompletion, OutgoingCompletions, OutgoingOutput, Rejected,
+    ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,
+    OutgoingOutput, Rejected,
 };
 pub use requests::{ArrivedRequest, Refuse, RequestReader};
 pub use running::{EventSink, RunningNode};

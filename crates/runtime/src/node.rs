@@ -18,6 +18,7 @@ use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
 
 use crate::body::{Body, BodyCell};
+use crate::chain_threads::ChainThreads;
 use crate::claim::{self, CpuClaims};
 use crate::common::{CommonState, ThreadControl, first_part, object_call};
 use crate::context::JobContext;
@@ -420,6 +421,12 @@ impl Prepared {
     /// after the first call.
     pub fn take_events(&mut self) -> Option<(EventFeed, Vec<EventInput>)> {
         self.events.take()
+    }
+
+    /// The distributable threads of the file's chains on the processors of this process.
+    pub fn chain_threads(&self) -> ChainThreads {
+        let processors: Vec<_> = self.parts.processors.iter().map(|part| part.processor.clone()).collect();
+        ChainThreads::new(self.parts.common.clone(), &processors)
     }
 
     /// Lets threads of the processor's lanes read requests from `reader`. Requests that no job serves go to `refuse`.

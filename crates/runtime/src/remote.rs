@@ -8,13 +8,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use hyoshi_model::{HostId, Instant, OperationId, ProcessorId, Span, System, time::LONGEST_SPAN};
 use hyoshi_os::{Clock, MonotonicClock, Wake};
 use hyoshi_trace::Signal;
 
+use crate::chain_threads::LaneSender;
 use crate::common::CommonState;
 use crate::link::{LINK, LinkItem, Receiver, Sender};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
@@ -44,6 +45,21 @@ pub enum Departure {
     Completion(OutgoingCompletion),
     /// An output for its replica there.
     Output(OutgoingOutput),
+}
+
+/// Lets lanes send departures to one host.
+#[derive(Debug)]
+pub struct LaneSenders {
+    to: HostId,
+    common: Arc<CommonState>,
+}
+
+impl LaneSenders {
+    /// Lanes call `sender` when a thread moves to that host, instead of waking [`OutgoingCompletions::wait`]. Call it
+    /// before the run begins; only the first call for a host counts.
+    pub fn set(&self, sender: Weak<dyn LaneSender>) {
+        self.common.send_on_lanes(self.to, sender);
+    }
 }
 
 /// A departing output.
@@ -117,9 +133,28 @@ impl OutgoingCompletions {
     /// Waits for the next departure, or until the time limit.
     pub fn wait(&self, most: Span) {
         let clock = MonotonicClock::start();
+        self.wake.wait_until(&clock, clock.now() + self.longest_wait(most));
+    }
+
+    /// The longest time that [`OutgoingCompletions::wait`] waits with this time limit: outputs may become due earlier.
+    pub fn longest_wait(&self, most: Span) -> Span {
         let next = self.waiting.iter().map(|flush| flush.at).min();
-        let most = next.map_or(most, |next| most.min(next.since(self.common.now())));
-        self.wake.wait_until(&clock, clock.now() + most);
+        next.map_or(most, |next| most.min(next.since(self.common.now())))
+    }
+
+    /// True if threads of chains move to that host.
+    pub fn move_threads(&self) -> bool {
+        let system = &self.common.system;
+        let hop = |ends: &[OperationId]| {
+            let [from, to] = [ends[0], ends[1]].map(|id| system.operation(id).on);
+            self.common.runs(from) && system.processor(to).host == self.to
+        };
+        system.thread_chains().iter().any(|chain| chain.path.windows(2).any(hop))
+    }
+
+    /// Lets lanes send to that host.
+    pub fn lane_senders(&self) -> LaneSenders {
+        LaneSenders { to: self.to, common: self.common.clone() }
     }
 
     /// The next completion, or output whose time has come. Completions of one processor are in the order of sending; an

@@ -22,6 +22,10 @@ pub(crate) struct PendingWakeups {
     /// The threads include one of the lane that reads requests.
     to_reader: bool,
     processors: Vec<ProcessorId>,
+    /// A processor of each host to which threads move.
+    hops: Vec<ProcessorId>,
+    /// The calling thread sends these hops.
+    sends_hops: bool,
     to_background: bool,
     to_feed: bool,
     /// The most urgent lane of the threads.
@@ -37,6 +41,7 @@ impl PendingWakeups {
     ) -> Self {
         // A section wakes a thread or processor at most once.
         let (threads, processors) = (Vec::with_capacity(crew.len() + 1), Vec::with_capacity(common.releases.len() + 1));
+        let hops = Vec::with_capacity(common.releases.len());
         PendingWakeups {
             common,
             crew,
@@ -46,6 +51,8 @@ impl PendingWakeups {
             refused: Vec::with_capacity(MOST),
             to_reader: false,
             processors,
+            hops,
+            sends_hops: false,
             to_background: false,
             to_feed: false,
             first_lane: u8::MAX,
@@ -62,6 +69,19 @@ impl PendingWakeups {
         if !self.processors.contains(&processor) {
             self.processors.push(processor);
         }
+    }
+
+    /// A thread moves to a processor of another host.
+    pub fn send_hop(&mut self, processor: ProcessorId) {
+        if !self.hops.contains(&processor) {
+            self.hops.push(processor);
+        }
+    }
+
+    /// The calling thread serves `lane`, and sends the hops itself. If a thread of a more urgent lane is woken, the
+    /// sender's thread sends them: otherwise they would wait for that lane.
+    pub fn send_hops_on(&mut self, lane: u8) {
+        self.sends_hops = !self.hops.is_empty() && !self.above(lane);
     }
 
     /// The calling thread is the release thread of `processor`.
@@ -105,6 +125,7 @@ impl PendingWakeups {
         self.refused.clear();
         self.to_reader = false;
         self.processors.clear();
+        self.hops.clear();
         (self.to_background, self.to_feed, self.first_lane) = (false, false, u8::MAX);
     }
 
@@ -128,6 +149,13 @@ impl PendingWakeups {
             self.common.feed.post();
         }
         self.first_lane = u8::MAX;
+        // Last: the other wake-ups do not wait for it.
+        let sends = std::mem::take(&mut self.sends_hops);
+        for processor in self.hops.drain(..) {
+            if !(sends && self.common.try_send_to(processor)) {
+                self.common.release_of(processor).post();
+            }
+        }
     }
 
     #[cold]

@@ -95,7 +95,14 @@ fn system(seed: u64) -> System {
         operation.queue.limit = 8;
     }
     let limit = Some(Span::from_secs(10));
-    build.0.chains.push(Chain { name: "c".into(), path, deadline: limit, max_age: limit, max_reaction: limit });
+    build.0.chains.push(Chain {
+        name: "c".into(),
+        path,
+        deadline: limit,
+        max_age: limit,
+        max_reaction: limit,
+        carried_by: Default::default(),
+    });
     build.0.seed = seed;
     System::new(build.0)
 }

@@ -57,7 +57,14 @@ fn guarded_releases_miss_nothing_and_the_second_task_always_responds_in_six() {
 fn stages(guard: Guard) -> (u64, Vec<[f64; 10]>) {
     let mut build = example(guard);
     let path = vec![OperationId(1), OperationId(2)];
-    build.0.chains.push(Chain { name: "T2".into(), path, deadline: Some(ms(6.0)), max_age: None, max_reaction: None });
+    build.0.chains.push(Chain {
+        name: "T2".into(),
+        path,
+        deadline: Some(ms(6.0)),
+        max_age: None,
+        max_reaction: None,
+        carried_by: Default::default(),
+    });
     let mut stats = Stats::new(&build.system());
     build.run(15.0).into_iter().for_each(|(_, now, event)| stats.event(now, event));
     let chain = &stats.chains()[0];

@@ -23,6 +23,7 @@ fn counting_a_job_end_does_not_allocate() {
         deadline: Some(millis(9)),
         max_age: None,
         max_reaction: Some(millis(20)),
+        carried_by: Default::default(),
     });
     system.operations[3] = operation(3, Trigger::All(vec![OperationId(2)]), false);
     (system.operations[3].roots, system.operations[3].guard) = (vec![OperationId(2)], Guard::On);
@@ -59,6 +60,7 @@ fn many_stages(operations: usize, epochs: usize, period: Span, stages: usize) ->
         deadline: Some(millis(9)),
         max_age: None,
         max_reaction: None,
+        carried_by: Default::default(),
     };
     system.chains = (0..stages / path.len()).map(chain).collect();
     let epoch = |index: usize| {

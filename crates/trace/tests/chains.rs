@@ -27,6 +27,7 @@ fn chain(path: &[u32]) -> Chain {
         deadline: Some(millis(12)),
         max_age: Some(millis(15)),
         max_reaction: Some(millis(25)),
+        carried_by: Default::default(),
     }
 }
 

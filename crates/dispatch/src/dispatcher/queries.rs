@@ -153,6 +153,11 @@ impl<P: Probe> Dispatcher<P> {
         successors.filter(here).count() as u32
     }
 
+    /// The number of the next job of an operation with releases of its own; `None` if it is on another processor.
+    pub fn next_number(&self, id: OperationId) -> Option<u64> {
+        self.local(id).map(|local| self.operations[local as usize].next_number)
+    }
+
     /// The strategy in force: 0 for the first, 1 for the second.
     #[inline]
     pub fn strategy_in_force(&self) -> usize {

@@ -56,6 +56,8 @@ mod run;
 mod sim;
 mod streams;
 #[cfg(feature = "orb")]
+mod threads;
+#[cfg(feature = "orb")]
 #[cfg_attr(not(feature = "broker"), expect(dead_code, reason = "the broker's verbs use the rest"))]
 mod tls;
 #[cfg(feature = "broker")]
@@ -135,6 +137,9 @@ enum Verb {
     /// List, watch or publish events of a running system
     #[cfg(feature = "orb")]
     Events(events::Arguments),
+    /// List, show or cancel the distributable threads of a running system
+    #[cfg(feature = "orb")]
+    Threads(threads::Arguments),
     /// Watch the requests at the objects of a running system
     #[cfg(feature = "orb")]
     Orb(orb::Arguments),
@@ -177,7 +182,7 @@ enum Verb {
 /// The verbs in groups, as `--help` lists them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Describe and prove", &["new", "check", "strategies", "schema"]),
-    ("Simulate and run", &["sim", "run", "node", "events", "calibrate", "doctor"]),
+    ("Simulate and run", &["sim", "run", "node", "events", "threads", "calibrate", "doctor"]),
     ("Explain", &["why", "trace"]),
     ("Programs", &["broker", "exec", "attach", "top", "hourglass"]),
     ("Objects", &["idl", "call", "ior", "naming", "orb"]),
@@ -414,6 +419,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Node(arguments) => (arguments.name(), node::node(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Events(arguments) => (arguments.name(), events::events(&arguments, format)),
+        #[cfg(feature = "orb")]
+        Verb::Threads(arguments) => (arguments.name(), threads::threads(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Orb(arguments) => (orb::NAME, orb::orb(&arguments, format)),
         #[cfg(feature = "broker")]

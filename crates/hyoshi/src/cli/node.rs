@@ -112,7 +112,7 @@ pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome,
 }
 
 /// The nodes of this user that answer. The socket of a killed node remains, but does not answer.
-fn here(arguments: &NodeAddress) -> Result<Vec<(PathBuf, NodeStanding)>, CliError> {
+pub(super) fn here(arguments: &NodeAddress) -> Result<Vec<(PathBuf, NodeStanding)>, CliError> {
     let folder = folder().ok_or_else(|| {
         CliError::new("no directory of nodes: XDG_RUNTIME_DIR is not set").help("--at unix:/PATH names a node's socket")
     })?;
@@ -130,9 +130,16 @@ fn here(arguments: &NodeAddress) -> Result<Vec<(PathBuf, NodeStanding)>, CliErro
     Ok(nodes)
 }
 
-fn connect(arguments: &NodeAddress, at: &str) -> Result<NodeClient, CliError> {
+pub(super) fn connect(arguments: &NodeAddress, at: &str) -> Result<NodeClient, CliError> {
     let builder = arguments.tls.client(Orb::builder())?;
     NodeClient::new(builder, at).map_err(|error| CliError::new(&error).help(error.remedy()))
+}
+
+impl NodeAddress {
+    /// The node that the caller names.
+    pub fn named(&self) -> Option<&str> {
+        self.at.as_deref()
+    }
 }
 
 /// The selected node.

@@ -193,7 +193,7 @@ pub(super) fn run(
     let channel = EventChannel::start(&mut prepared).map_err(CliError::new)?;
     let control = match host {
         Some(_) => RunControl::default(),
-        None => arguments.hosts.control(&ready.system, &channel, interrupt.clone())?,
+        None => arguments.hosts.control(&ready.system, (&channel, &prepared.chain_threads()), interrupt.clone())?,
     };
     let strict = arguments.strict;
     let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, (interrupt, strict));

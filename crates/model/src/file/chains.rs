@@ -1,5 +1,7 @@
 //! `[chain.NAME]`: end-to-end requirements along operations that trigger or read each other.
 
+use std::collections::HashMap;
+
 use super::calls;
 use super::expand::{OperationEdges, Operations};
 use super::limits;
@@ -8,7 +10,7 @@ use super::operation::refuse_twice;
 use super::table::Table;
 use super::value::InputValue;
 use crate::ids::OperationId;
-use crate::system::Chain;
+use crate::system::{Chain, ChainCarrier};
 
 pub(super) fn chains(
     log: &mut Log,
@@ -17,6 +19,7 @@ pub(super) fn chains(
     connections: &OperationEdges,
 ) -> Vec<Chain> {
     let mut chains = Vec::new();
+    let mut carriers = Carriers::default();
     let mut steps = 0;
     for (name, table) in top.named(log, "chain") {
         let time = |log: &mut Log, key| table.given(log, key, InputValue::positive_time).map(|time| time.value);
@@ -56,10 +59,127 @@ pub(super) fn chains(
                     declared.value
                 ));
         }
+        let carrier = table.choice(log, "carried_by");
+        let written = carrier.filter(|_| table.get("carried_by").is_some());
+        if let Some(written) = written {
+            carriers.check(log, operations, connections, (name, &path), written.map(carrier_of));
+        }
+        let carried_by = carrier.map_or(ChainCarrier::Event, |carrier| carrier_of(carrier.value));
         let path = path.into_iter().map(|step| step.value).collect();
-        chains.push(Chain { name: name.value.to_string(), path, deadline, max_age, max_reaction });
+        chains.push(Chain { name: name.value.to_string(), path, deadline, max_age, max_reaction, carried_by });
     }
     chains
+}
+
+fn carrier_of(choice: usize) -> ChainCarrier {
+    if choice == 0 { ChainCarrier::Event } else { ChainCarrier::Thread }
+}
+
+/// The carriers of hops between operations, as the chains so far name them.
+#[derive(Default)]
+struct Carriers<'a> {
+    /// By hop: its carrier, and the chain that names it.
+    hops: HashMap<(OperationId, OperationId), (ChainCarrier, AtPlace<&'a str>)>,
+    /// By operation on a thread's path: the next one.
+    next: HashMap<OperationId, (OperationId, AtPlace<&'a str>)>,
+}
+
+impl<'a> Carriers<'a> {
+    /// Checks the `carried_by` that a chain names.
+    fn check(
+        &mut self,
+        log: &mut Log,
+        operations: &Operations<'_>,
+        connections: &OperationEdges,
+        (name, path): (AtPlace<&'a str>, &[AtPlace<OperationId>]),
+        carrier: AtPlace<ChainCarrier>,
+    ) {
+        let is_thread = carrier.value == ChainCarrier::Thread;
+        if is_thread && !may_be_thread(log, operations, connections, path) {
+            return;
+        }
+        for ends in path.windows(2) {
+            let [from, to] = [ends[0].value, ends[1].value];
+            let (known, by) = *self.hops.entry((from, to)).or_insert((carrier.value, name));
+            if known != carrier.value {
+                let [from, to] = [from, to].map(|end| operations.name(end));
+                log.error(carrier.place, format!("two carriers from `{from}` to `{to}`"))
+                    .also(by.place, format!("`{}` names the other one", by.value))
+                    .help("write the same `carried_by` in both chains, or leave it out of one");
+                return;
+            }
+            if !is_thread {
+                continue;
+            }
+            let (next, by) = *self.next.entry(from).or_insert((to, name));
+            if next != to {
+                let [from, next, to] = [from, next, to].map(|end| operations.name(end));
+                log.error(ends[1].place, format!("the thread of `{from}` continues at `{next}` and at `{to}`"))
+                    .label("a second path")
+                    .also(by.place, format!("the first path is that of `{}`", by.value))
+                    .help("a thread is at one operation at a time: let events carry one of the chains");
+                return;
+            }
+        }
+    }
+}
+
+/// Whether a thread can follow the path: it begins with a release of its own, and each completion is the only trigger
+/// of the next operation. Otherwise an error is logged.
+fn may_be_thread(
+    log: &mut Log,
+    operations: &Operations<'_>,
+    connections: &OperationEdges,
+    path: &[AtPlace<OperationId>],
+) -> bool {
+    let remedy = "remove `carried_by`: events then carry the chain";
+    let refuse = |log: &mut Log, step: AtPlace<OperationId>, message: String, label: &str, help: String| {
+        let declared = operations.of(operations.whole(step.value)).name;
+        log.error(step.place, message)
+            .label(label)
+            .also(declared.place, format!("`{}` is declared here", declared.value))
+            .help(format!("{help}, or {remedy}"));
+        false
+    };
+    let triggers = |id: OperationId| connections.triggers[id.index()].predecessors();
+    let name = |id: OperationId| operations.name(operations.whole(id));
+    let is_call = |id: OperationId| {
+        let whole = operations.whole(id);
+        operations.before(whole).is_some() || operations.of(id).method.is_some()
+    };
+    for (position, step) in path.iter().enumerate() {
+        let id = step.value;
+        if connections.misread[id.index()] {
+            return false;
+        }
+        if is_call(id) {
+            let message = format!("a call at `{}` is on the path of a thread", name(id));
+            return refuse(log, *step, message, "calls carry their caller", "end the path before the call".to_owned());
+        }
+        let Some(before) = position.checked_sub(1).map(|before| path[before].value) else {
+            if let Some(first) = triggers(id).first() {
+                let (message, help) = (
+                    format!("`{}` is triggered: a thread begins with a release of its own", name(id)),
+                    format!("begin the path with `{}`", name(*first)),
+                );
+                return refuse(log, *step, message, "not the begin of a thread", help);
+            }
+            continue;
+        };
+        let help = format!("let only `{}` trigger it", name(before));
+        if triggers(id) != [before] {
+            let message = match triggers(id) {
+                [] => format!("`{}` reads `{}`: only a trigger moves a thread", name(id), name(before)),
+                several => format!("{} operations trigger `{}`", several.len(), name(id)),
+            };
+            return refuse(log, *step, message, "not the next segment of one thread", help);
+        }
+        if operations.of(id).timeout.is_some() {
+            let message = format!("`{}` has a `timeout`, which releases it without the thread", name(id));
+            return refuse(log, *step, message, "not the next segment of one thread", "remove the timeout".to_owned());
+        }
+    }
+    true
 }
 
 /// The operations of a path. A template is not a single step unless it has one instance; an operation that calls is the

@@ -837,7 +837,12 @@ const CHAIN: &[Key] = &[
     key("deadline", Kind::Time, Described("none"), "From the release of the first to the finish of the last."),
     key("max_age", Kind::Time, Described("none"), "How old the input may be when the last one finishes."),
     key("max_reaction", Kind::Time, Described("none"), "From an input to the first finish that reflects it."),
-    unsupported("carried_by", "triggers between hosts are carried as events"),
+    key(
+        "carried_by",
+        Kind::Choice(&["event", "thread"]),
+        Value("\"event\""),
+        "Each job's completion is an event; or a release of the first operation is a thread along the path.",
+    ),
 ];
 
 const OBJECT: &[Key] = &[

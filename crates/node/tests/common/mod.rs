@@ -147,7 +147,7 @@ pub fn finish(running: RunningNode, mut sink: impl FnMut(ProcessorId, Instant, T
 }
 
 /// Waits until something holds.
-pub fn until(what: &str, holds: impl Fn() -> bool) {
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = WallClock::now();
     while !holds() {
         assert!(began.elapsed() < Duration::from_secs(60), "{what} took more than a minute");

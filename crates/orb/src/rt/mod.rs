@@ -31,9 +31,11 @@ pub use priority::{
 pub use scheduling::{ClientScheduler, ScheduleError, ServerScheduler};
 pub use settings::ThreadpoolId;
 pub(crate) use settings::{LanePlace, PoolLane, PoolPlaces, RtSettings};
-pub use timing::{CallTiming, KokyuTiming, RequestTiming, machine_clock, on_machine_clock, timing_source, with_timing};
+pub use timing::{
+    CallTiming, KokyuTiming, RequestTiming, ThreadId, machine_clock, on_machine_clock, timing_source, with_timing,
+};
 pub(crate) use timing::{TimingContext, carried, operation_call, serve};
-pub use timing::{call_source, timing};
+pub use timing::{call_source, carrying, timing};
 pub use transform::PriorityTransform;
 
 pub use crate::orb::{RtOrb, ThreadpoolError, ThreadpoolLane, ThreadpoolOptions};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hyoshi_model::Span;
 use hyoshi_os::clock::{monotonic, unix};
 use hyoshi_wire::giop::{CONTEXT_RT_SCHEDULING, OperationCall, SchedulingContext, ServiceContexts};
-pub use hyoshi_wire::giop::{KokyuTiming, RequestTiming};
+pub use hyoshi_wire::giop::{KokyuTiming, RequestTiming, ThreadId};
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{DecodeError, SystemException};
 
@@ -80,8 +80,16 @@ pub fn with_timing<R>(timing: CallTiming, run: impl FnOnce() -> R) -> R {
         execution: timing.execution.as_nanos(),
         importance: timing.importance,
         critical: timing.critical,
+        thread: self::timing().map_or(ThreadId::NONE, |own| own.thread),
     };
     let _restore = Restore(OWN.replace(ThreadTiming::Chosen(chosen)));
+    run()
+}
+
+/// Calls within `run` on this thread carry this timing, except that they are sent later. For transports that pass on the
+/// timing of a job which is not theirs.
+pub fn carrying<R>(timing: RequestTiming, run: impl FnOnce() -> R) -> R {
+    let _restore = Restore(OWN.replace(ThreadTiming::Chosen(timing)));
     run()
 }
 
@@ -125,7 +133,7 @@ pub fn call_source(source: fn(&Ior, &str) -> Option<OperationCall>) {
 pub(crate) fn operation_call(object: &Ior, operation: &str) -> Option<([u8; OperationCall::LEN], TimingContext)> {
     let source = CALLS.get()?;
     let timing = of_job()?;
-    source(object, operation).map(|call| (call.octets(), TimingContext::Own(timing.octets())))
+    source(object, operation).map(|call| (call.octets(), TimingContext::own(&timing)))
 }
 
 /// The timing that a request carries, at the time when it is read. `None` without a known one.
@@ -176,12 +184,14 @@ fn of_kokyu(kokyu: &KokyuTiming) -> RequestTiming {
         execution: kokyu.execution.saturating_mul(100),
         importance: u32::try_from(kokyu.importance).unwrap_or(0),
         critical: kokyu.criticality > 0,
+        thread: kokyu.thread(),
     }
 }
 
 /// The data of a call's context 30.
 pub(crate) enum TimingContext {
     Own([u8; RequestTiming::LEN]),
+    OfThread([u8; RequestTiming::THREAD_LEN]),
     Kokyu(Vec<u8>),
 }
 
@@ -189,15 +199,25 @@ impl TimingContext {
     /// With this timing, in TAO's form if `kokyu`.
     pub(crate) fn new(timing: &RequestTiming, kokyu: bool) -> Result<TimingContext, SystemException> {
         if !kokyu {
-            return Ok(TimingContext::Own(timing.octets()));
+            return Ok(TimingContext::own(timing));
         }
         let data = to_kokyu(timing).data().map_err(|error| CallFailure::Encode(error).exception())?;
         Ok(TimingContext::Kokyu(data))
     }
 
+    /// In our form: with the thread, if there is one.
+    #[inline]
+    fn own(timing: &RequestTiming) -> TimingContext {
+        match timing.thread.is_none() {
+            true => TimingContext::Own(timing.octets()),
+            false => TimingContext::OfThread(timing.thread_octets()),
+        }
+    }
+
     pub(crate) fn data(&self) -> &[u8] {
         match self {
             TimingContext::Own(octets) => octets,
+            TimingContext::OfThread(octets) => octets,
             TimingContext::Kokyu(data) => data,
         }
     }
@@ -216,7 +236,10 @@ fn to_kokyu(timing: &RequestTiming) -> KokyuTiming {
     let left = timing.deadline.saturating_sub(timing.sent);
     let deadline = if timing.deadline == u64::MAX { 0 } else { (unix().as_nanos().saturating_add(left)) / 100 };
     KokyuTiming {
-        guid: ID.with(|id| id.to_be_bytes().to_vec()),
+        guid: match timing.thread.is_none() {
+            true => ID.with(|id| id.to_be_bytes().to_vec()),
+            false => timing.thread.octets().to_vec(),
+        },
         importance: i32::try_from(timing.importance).unwrap_or(i32::MAX),
         criticality: i32::from(timing.critical),
         priority: 0,

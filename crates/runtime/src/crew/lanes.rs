@@ -148,6 +148,7 @@ impl<S: Scheduled> Crew<S> {
         self.attended.insert(lane);
         self.apply(me);
         self.settle(now, wakeups);
+        wakeups.send_hops_on(lane);
         if let Some(ticket) = ticket {
             // A job's own payload, not a request.
             let _ = self.payloads.release(ticket);

@@ -16,6 +16,7 @@
 //! ```
 
 mod calls;
+mod chain_threads;
 mod lanes;
 mod policy;
 mod release;
@@ -49,6 +50,7 @@ use crate::wakeups::PendingWakeups;
 
 use calls::InCall;
 pub(crate) use calls::{CallStep, DepartedCall};
+use chain_threads::CrewThreads;
 pub(crate) use lanes::{JobStart, LaneStep, Returned};
 pub(crate) use waits::Resumption;
 
@@ -81,6 +83,7 @@ pub(crate) struct Crew<S> {
     /// Payloads of completed jobs, for the jobs that they trigger here.
     payloads: Payloads,
     links: LinkEnd,
+    threads: CrewThreads,
     /// The costs of queueing.
     pub queueing: Queueing,
     /// Demoted built-in work, in order.
@@ -219,6 +222,7 @@ impl<S: Scheduled> Crew<S> {
             changed: VecDeque::new(),
             payloads: Payloads::new(effects.returned.capacity()),
             links,
+            threads: CrewThreads::new(plan, &common.thread_roots),
             queueing: Queueing::default(),
             below: VecDeque::with_capacity(below),
             answered: VecDeque::with_capacity(calls::MOST_ANSWERED),
@@ -414,7 +418,10 @@ impl<S: Scheduled> Crew<S> {
     fn send(&mut self, wakeups: &mut PendingWakeups) {
         for (to, signal) in self.effects.sends.drain(..) {
             self.links.send(to, signal, self.payloads.get(signal.ticket));
-            wakeups.wake_release(to);
+            match self.common.moves_thread(&signal, to) {
+                true => wakeups.send_hop(to),
+                false => wakeups.wake_release(to),
+            }
         }
     }
 
@@ -522,6 +529,7 @@ impl<S: Scheduled> Crew<S> {
         }
         let ticket = self.payloads.insert(payload.clone());
         self.handle(now, Input::Complete { slot, consumed, ticket });
+        self.threads.ended(&job, consumed);
         self.payloads.hold(ticket, self.effects.passed_on);
         if flushes && !ends_early {
             self.flush_output(&job, payload, now, wakeups);

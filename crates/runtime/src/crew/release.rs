@@ -73,6 +73,9 @@ impl<S: Scheduled> Crew<S> {
         // A section is short, whatever the rate: the timer is due at once for the rest.
         for _ in 0..LINK {
             let Some((mut signal, payload)) = self.links.receive(until) else { break };
+            if self.drops_hop(signal.to, signal.number, now) {
+                continue;
+            }
             signal.ticket = self.payloads.insert(payload);
             self.handle(now, Input::Signal(signal));
             if self.effects.lost {

@@ -11,6 +11,7 @@ use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::ring::ring;
 
 use super::*;
+use crate::chain_threads::{CancelOutcome, ChainThread, MOST_REMEMBERED, SegmentState};
 use crate::link::connect;
 
 /// The crew of one processor, driven by the test.
@@ -293,4 +294,94 @@ fn a_job_keeps_the_token_while_it_blocks_if_no_other_thread_could_run() {
     assert!(!hand.crew.suspend(thread, begin.slot, ms(1), &mut hand.wakeups));
     assert_eq!(hand.crew.common.blocked_lanes.load(Ordering::Relaxed), 1);
     assert!(matches!(hand.finish(thread, begin, ms(2)), LaneStep::Idle));
+}
+
+const THREAD: &str = "
+    [processor.here]
+    [processor.there]
+    [operation.far]
+    on = \"there\"
+    every = \"10ms\"
+    wcet = \"1ms\"
+    [operation.near]
+    on = \"here\"
+    after = { all = [\"far\"] }
+    wcet = \"1ms\"
+    guard = \"off\"
+    [operation.first]
+    on = \"here\"
+    every = \"10ms\"
+    wcet = \"2ms\"
+    [operation.second]
+    on = \"here\"
+    after = { all = [\"first\"] }
+    wcet = \"1ms\"
+    [operation.beside]
+    on = \"here\"
+    after = { all = [\"first\"] }
+    wcet = \"1ms\"
+    [chain.local]
+    path = [\"first\", \"second\"]
+    deadline = \"50ms\"
+    carried_by = \"thread\"
+    [chain.remote]
+    path = [\"far\", \"near\"]
+    deadline = \"50ms\"
+    carried_by = \"thread\"
+";
+
+#[test]
+fn a_cancelled_thread_ends_at_its_head_and_others_do_not() {
+    let mut hand = hand(THREAD, &["first"], FakeThread::new);
+    let thread = |number| ChainThread { root: OperationId(2), number };
+    let cancel = |hand: &mut ManualCrew, number, at| hand.crew.cancel_thread(at, thread(number), &mut hand.wakeups);
+    assert_eq!(cancel(&mut hand, 0, ms(0)), CancelOutcome::NotBegun);
+    let lane = hand.time(ms(0))[0];
+    let begin = hand.next(lane, ms(0)).unwrap();
+    let mut live = Vec::with_capacity(4);
+    assert_eq!(hand.crew.live_segments(&mut live), 1);
+    assert_eq!((live[0].thread, live[0].operation, live[0].state), (thread(0), OperationId(2), SegmentState::Running));
+    assert_eq!(cancel(&mut hand, 0, ms(1)), CancelOutcome::Cancelled(OperationId(2)));
+    assert_eq!(hand.crew.members[usize::from(lane)].control.ordered(), BodyOrder::Stop);
+    live.clear();
+    hand.crew.live_segments(&mut live);
+    assert!(live[0].is_cancelled);
+    // A cancelled body that returns triggers nothing, not even what is beside the thread.
+    assert!(matches!(hand.finish(lane, begin, ms(2)), LaneStep::Idle));
+    live.clear();
+    assert_eq!(hand.crew.live_segments(&mut live), 0);
+    assert_eq!(cancel(&mut hand, 0, ms(3)), CancelOutcome::Absent);
+    hand.crew.segments_of(thread(0), &mut live);
+    assert_eq!((live.len(), live[0].operation, live[0].state), (1, OperationId(2), SegmentState::Ended));
+    // The next thread is at its second segment when it is cancelled; the job beside it goes on.
+    hand.posted();
+    let lane = hand.time(ms(10))[0];
+    let begin = hand.next(lane, ms(10)).unwrap();
+    let LaneStep::Run(next) = hand.finish(lane, begin, ms(12)) else { panic!("two jobs follow") };
+    assert_eq!(cancel(&mut hand, 1, ms(12)), CancelOutcome::Cancelled(OperationId(3)));
+    let ended: Vec<_> = hand.crew.dispatcher.jobs().map(|(_, job)| (job.id.operation, job.cancelled)).collect();
+    let running = next.now.job.operation;
+    assert!(ended.iter().all(|(operation, cancelled)| *cancelled == (*operation == OperationId(3))), "{ended:?}");
+    assert!([OperationId(3), OperationId(4)].contains(&running) && ended.iter().any(|(id, _)| *id == OperationId(4)));
+}
+
+#[test]
+fn a_hop_of_a_cancelled_thread_is_dropped_for_a_second() {
+    let mut hand = hand(THREAD, &[], FakeThread::new);
+    let (near, thread) = (OperationId(1), ChainThread { root: OperationId(0), number: 7 });
+    assert!(!hand.crew.drops_hop(near, 7, ms(1)));
+    let cancel = |hand: &mut ManualCrew, at| hand.crew.cancel_thread(at, thread, &mut hand.wakeups);
+    assert_eq!(cancel(&mut hand, ms(1)), CancelOutcome::Absent);
+    assert!(!hand.crew.drops_hop(near, 8, ms(2)) && !hand.crew.drops_hop(OperationId(3), 7, ms(2)));
+    assert!(hand.crew.drops_hop(near, 7, ms(2)));
+    assert_eq!(cancel(&mut hand, ms(3)), CancelOutcome::Dropped(near));
+    assert!(!hand.crew.drops_hop(near, 7, ms(1_001)), "the memory is bounded");
+    // As is the number of threads.
+    let many = |hand: &mut ManualCrew, number, at| {
+        hand.crew.cancel_thread(at, ChainThread { number, ..thread }, &mut hand.wakeups)
+    };
+    let outcomes: Vec<_> = (0..2_000).map(|number| many(&mut hand, number, ms(1_500))).collect();
+    assert_eq!(outcomes.iter().filter(|one| **one == CancelOutcome::Absent).count(), MOST_REMEMBERED);
+    assert_eq!(outcomes.last(), Some(&CancelOutcome::Busy));
+    assert_eq!(many(&mut hand, 1, ms(2_501)), CancelOutcome::Absent);
 }

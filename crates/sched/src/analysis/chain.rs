@@ -147,6 +147,7 @@ impl Surroundings<'_> {
         ChainReport {
             chain: id,
             name: chain.name.clone(),
+            carried_by: chain.carried_by.into(),
             requirement,
             limit_ns: limit.as_nanos(),
             bound_ns,

@@ -48,8 +48,8 @@ pub use counterexample::{Counterexample, Subject, counterexamples};
 pub use effort::{AnalysisOptions, Bounds, Progress};
 pub use method::{AnalysisMethod, Assumption, MethodNote};
 pub use report::{
-    AloneReport, ChainReport, ChainStage, CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report,
-    Requirement, SceneReport,
+    AloneReport, CarrierReport, ChainReport, ChainStage, CountedFrom, OperationReport, Outcome, OutcomeScope,
+    ProcessorReport, Report, Requirement, SceneReport,
 };
 pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
 pub use utilisation::{Inapplicable, Load, UtilisationBound};

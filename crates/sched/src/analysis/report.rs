@@ -4,6 +4,7 @@
 
 use alloc::{string::String, vec::Vec};
 
+use hyoshi_model::system::ChainCarrier;
 use hyoshi_model::{ChainId, OperationId, ProcessorId};
 use serde::Serialize;
 
@@ -174,6 +175,8 @@ pub struct ChainReport {
     pub chain: ChainId,
     /// Its name.
     pub name: String,
+    /// What moves along it. The bounds do not depend on it: both carriers release jobs by the same rules.
+    pub carried_by: CarrierReport,
     /// The requirement.
     pub requirement: Requirement,
     /// The limit in the file.
@@ -199,6 +202,25 @@ pub struct ChainStage {
     pub operation: String,
     /// The latest instant at which the value leaves it, counted from the input (for a reaction, from the input before).
     pub by_ns: u64,
+}
+
+/// What moves along a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CarrierReport {
+    /// Events.
+    Event,
+    /// Distributable threads.
+    Thread,
+}
+
+impl From<ChainCarrier> for CarrierReport {
+    fn from(carrier: ChainCarrier) -> Self {
+        match carrier {
+            ChainCarrier::Event => CarrierReport::Event,
+            ChainCarrier::Thread => CarrierReport::Thread,
+        }
+    }
 }
 
 /// A requirement of a chain.

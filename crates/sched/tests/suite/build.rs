@@ -214,5 +214,6 @@ pub fn chain(path: &[u32], deadline: u64) -> Chain {
         deadline: Some(ns(deadline)),
         max_age: None,
         max_reaction: None,
+        carried_by: Default::default(),
     }
 }

@@ -326,6 +326,15 @@ fn chains(choose: &mut Choices, system: &mut Contents) {
         path.reverse();
         let deadline = Some(system.epochs[0].settings[index].period + ms(choose.below(20) as f64));
         let name = format!("c{index}");
-        system.chains.push(Chain { name, path, deadline, max_age: None, max_reaction: None });
+        let moves = |ends: &[OperationId]| {
+            let to = system.operation(ends[1]);
+            to.trigger.predecessors() == [ends[0]] && to.timeout.is_none()
+        };
+        // A thread does not fork: at most one chain.
+        let carried_by = match system.chains.is_empty() && path.windows(2).all(moves) {
+            true => ChainCarrier::Thread,
+            false => ChainCarrier::Event,
+        };
+        system.chains.push(Chain { name, path, deadline, max_age: None, max_reaction: None, carried_by });
     }
 }

@@ -57,6 +57,6 @@ pub use reply::{Reply, ReplyHeader, ReplyStatus};
 pub use request::{Request, RequestHeader, Response, cancel_request};
 pub use split::{MessageFragment, split};
 pub use target::{Addressing, Target};
-pub use timing::{KokyuTiming, OperationCall, RequestTiming, SchedulingContext};
+pub use timing::{KokyuTiming, OperationCall, RequestTiming, SchedulingContext, ThreadId};
 
 pub use crate::tagged::{Tagged as ServiceContext, TaggedList as ServiceContexts};

@@ -2,10 +2,12 @@
 //!
 //! Two forms are read; all others are ignored:
 //!
-//! - ours, 52 octets: an encapsulation with the magic `Hy`, a version, then the fields of [`RequestTiming`];
+//! - ours, an encapsulation with the magic `Hy`, a version, then the fields of [`RequestTiming`]: version 1 of 52 octets
+//!   without a thread, version 2 of 72 octets with one;
 //! - that of TAO's Kokyu schedulers, 544 octets: an encapsulated any of the struct [`KokyuTiming`].
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::any::Any;
 use crate::cdr::{ByteOrder, Decode, DecodeError, DecodeErrorKind, Decoder, Encode, EncodeError, Encoder};
@@ -14,6 +16,50 @@ use crate::typecode::{TypeCode, TypeIndex, TypeKind, Typed, Types};
 
 const MAGIC: [u8; 2] = *b"Hy";
 const VERSION: u8 = 1;
+/// With the id of a distributable thread.
+const THREAD_VERSION: u8 = 2;
+
+/// The id of a distributable thread (Real-time CORBA 1.2, chapter 3), unique in the system. In a context it has 16
+/// octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId {
+    /// The number of its start's place, which no other place has: a process, or a chain of a system's run.
+    pub origin: u64,
+    /// Its number there.
+    pub number: u64,
+}
+
+impl ThreadId {
+    /// Of no thread.
+    pub const NONE: ThreadId = ThreadId { origin: 0, number: 0 };
+
+    /// True of no thread.
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.origin == 0 && self.number == 0
+    }
+
+    /// Big-endian, the origin first.
+    pub fn octets(self) -> [u8; 16] {
+        ((u128::from(self.origin) << 64) | u128::from(self.number)).to_be_bytes()
+    }
+
+    /// Of at most 16 octets, which count as the last ones; [`NONE`](Self::NONE) of more.
+    fn of_guid(guid: &[u8]) -> ThreadId {
+        if guid.len() > 16 {
+            return ThreadId::NONE;
+        }
+        let all = guid.iter().fold(0u128, |all, octet| (all << 8) | u128::from(*octet));
+        ThreadId { origin: (all >> 64) as u64, number: all as u64 }
+    }
+}
+
+/// In hexadecimal: `5c0a17e2f3b1d604-2a`.
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}", self.origin, self.number)
+    }
+}
 
 /// The time of a job that sends a request, on one clock, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +79,8 @@ pub struct RequestTiming {
     pub importance: u32,
     /// Whether the caller is critical.
     pub critical: bool,
+    /// The distributable thread that sends it, or [`ThreadId::NONE`].
+    pub thread: ThreadId,
 }
 
 /// A call between operations of a system. The request that carries it replaces the completion event of the caller's
@@ -116,8 +164,8 @@ impl SchedulingContext {
     #[inline]
     pub fn read(data: &[u8]) -> Result<Option<SchedulingContext>, DecodeError> {
         match data {
-            [_, first, second, VERSION, ..] if [*first, *second] == MAGIC => {
-                RequestTiming::read(data).map(|timing| Some(SchedulingContext::Timing(timing)))
+            [_, first, second, version @ (VERSION | THREAD_VERSION), ..] if [*first, *second] == MAGIC => {
+                RequestTiming::read(data, *version).map(|timing| Some(SchedulingContext::Timing(timing)))
             }
             // A type code of a struct begins at the fourth octet.
             [0, _, _, _, 0, 0, 0, 15, ..] | [1, _, _, _, 15, 0, 0, 0, ..] if data.len() <= LONGEST_KOKYU => {
@@ -131,11 +179,29 @@ impl SchedulingContext {
 impl RequestTiming {
     /// The length of [`RequestTiming::octets`].
     pub const LEN: usize = 52;
+    /// The length of [`RequestTiming::thread_octets`].
+    pub const THREAD_LEN: usize = 72;
 
-    /// The data of a service context, in this machine's byte order.
+    /// The data of a service context without the thread, in this machine's byte order.
+    #[inline]
     pub fn octets(&self) -> [u8; RequestTiming::LEN] {
-        let mut octets = [0; RequestTiming::LEN];
-        octets[..4].copy_from_slice(&[ByteOrder::NATIVE.flag(), MAGIC[0], MAGIC[1], VERSION]);
+        self.write(VERSION)
+    }
+
+    /// The data of a service context with the thread, in this machine's byte order.
+    #[inline]
+    pub fn thread_octets(&self) -> [u8; RequestTiming::THREAD_LEN] {
+        let mut octets: [u8; RequestTiming::THREAD_LEN] = self.write(THREAD_VERSION);
+        octets[56..64].copy_from_slice(&self.thread.origin.to_ne_bytes());
+        octets[64..].copy_from_slice(&self.thread.number.to_ne_bytes());
+        octets
+    }
+
+    /// All but the thread.
+    #[inline]
+    fn write<const LEN: usize>(&self, version: u8) -> [u8; LEN] {
+        let mut octets = [0; LEN];
+        octets[..4].copy_from_slice(&[ByteOrder::NATIVE.flag(), MAGIC[0], MAGIC[1], version]);
         octets[4..8].copy_from_slice(&self.importance.to_ne_bytes());
         let times = [self.clock, self.sent, self.origin, self.deadline, self.execution];
         for (place, time) in octets[8..48].chunks_exact_mut(8).zip(times) {
@@ -145,14 +211,19 @@ impl RequestTiming {
         octets
     }
 
-    fn read(data: &[u8]) -> Result<RequestTiming, DecodeError> {
+    fn read(data: &[u8], version: u8) -> Result<RequestTiming, DecodeError> {
         let mut from = Decoder::encapsulated(data)?;
         from.raw(3)?;
         let importance = u32::decode(&mut from)?;
         let mut time = || u64::decode(&mut from);
         let (clock, sent, origin, deadline, execution) = (time()?, time()?, time()?, time()?, time()?);
         let critical = bool::decode(&mut from)?;
-        Ok(RequestTiming { clock, sent, origin, deadline, execution, importance, critical })
+        let thread = if version == THREAD_VERSION {
+            ThreadId { origin: u64::decode(&mut from)?, number: u64::decode(&mut from)? }
+        } else {
+            ThreadId::NONE
+        };
+        Ok(RequestTiming { clock, sent, origin, deadline, execution, importance, critical, thread })
     }
 }
 
@@ -161,6 +232,11 @@ const LONGEST_KOKYU: usize = 1024;
 
 impl KokyuTiming {
     const ID: &str = "IDL:omg.org/Kokyu/Svc_Ctxt_DSRT_QoS:1.0";
+
+    /// The guid as a thread's id; [`ThreadId::NONE`] if it is longer.
+    pub fn thread(&self) -> ThreadId {
+        ThreadId::of_guid(&self.guid)
+    }
 
     /// The data of a service context, as TAO's `Codec` encodes it.
     ///
@@ -252,6 +328,7 @@ mod tests {
             execution: 250,
             importance: 7,
             critical: true,
+            thread: ThreadId::NONE,
         }
     }
 
@@ -271,13 +348,38 @@ mod tests {
     }
 
     #[test]
+    fn the_thread_follows_in_version_2() {
+        let thread = ThreadId { origin: 0x1112_1314_1516_1718, number: 0x2a };
+        let with = RequestTiming { thread, ..timing() };
+        let mut golden = [0; RequestTiming::THREAD_LEN];
+        golden[..RequestTiming::LEN].copy_from_slice(&GOLDEN);
+        golden[3] = 2;
+        golden[56..].copy_from_slice(&thread.octets());
+        assert_eq!(SchedulingContext::read(&golden), Ok(Some(SchedulingContext::Timing(with))));
+        assert_eq!(SchedulingContext::read(&with.thread_octets()), Ok(Some(SchedulingContext::Timing(with))));
+        assert_eq!(SchedulingContext::read(&with.octets()), Ok(Some(SchedulingContext::Timing(timing()))));
+        assert!(SchedulingContext::read(&golden[..71]).is_err());
+        assert_eq!(alloc::format!("{thread}"), "1112131415161718-2a");
+    }
+
+    #[test]
+    fn a_guid_is_a_thread_id_if_it_fits() {
+        let thread = ThreadId { origin: 3, number: 7 };
+        assert_eq!(ThreadId::of_guid(&thread.octets()), thread);
+        assert_eq!(ThreadId::of_guid(&[1, 2]), ThreadId { origin: 0, number: 0x102 });
+        assert!(ThreadId::of_guid(&[]).is_none() && ThreadId::of_guid(&[1; 17]).is_none());
+    }
+
+    #[test]
     fn a_context_of_another_scheduler_or_version_is_ignored_and_a_damaged_one_is_an_error() {
         // TAO's test scheduler: the number of a thread.
         assert_eq!(SchedulingContext::read(&[0x10, 0x27, 0, 0, 0, 0, 0, 0]), Ok(None));
         assert_eq!(SchedulingContext::read(&[]), Ok(None));
         let mut later = GOLDEN;
-        later[3] = 2;
+        later[3] = 3;
         assert_eq!(SchedulingContext::read(&later), Ok(None));
+        later[3] = 2;
+        assert!(SchedulingContext::read(&later).is_err(), "version 2 is longer");
         assert!(SchedulingContext::read(&GOLDEN[..40]).is_err());
         let mut neither = GOLDEN;
         neither[48] = 2;
@@ -322,16 +424,22 @@ mod tests {
         #[test]
         fn any_octets_are_read_or_refused(data in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = SchedulingContext::read(&data);
-            let ours: Vec<u8> = [&[1, b'H', b'y', 1][..], &data].concat();
-            let _ = SchedulingContext::read(&ours);
+            for version in [1, 2] {
+                let ours: Vec<u8> = [&[1, b'H', b'y', version][..], &data].concat();
+                let _ = SchedulingContext::read(&ours);
+            }
         }
 
         #[test]
         fn our_form_survives_the_wire(
             clock: u64, sent: u64, origin: u64, deadline: u64, execution: u64, importance: u32, critical: bool,
+            thread: (u64, u64),
         ) {
-            let timing = RequestTiming { clock, sent, origin, deadline, execution, importance, critical };
+            let thread = ThreadId { origin: thread.0, number: thread.1 };
+            let with = RequestTiming { clock, sent, origin, deadline, execution, importance, critical, thread };
+            let timing = RequestTiming { thread: ThreadId::NONE, ..with };
             prop_assert_eq!(SchedulingContext::read(&timing.octets()), Ok(Some(SchedulingContext::Timing(timing))));
+            prop_assert_eq!(SchedulingContext::read(&with.thread_octets()), Ok(Some(SchedulingContext::Timing(with))));
         }
     }
 }

@@ -7,7 +7,7 @@ use hyoshi_events::EventChannel;
 use hyoshi_model::{HostId, ProcessorId, System};
 use hyoshi_os::{Interrupt, MonotonicClock};
 use hyoshi_report::ReportNote;
-use hyoshi_runtime::Prepared;
+use hyoshi_runtime::{ChainThreads, Prepared};
 use hyoshi_trace::TraceEvent;
 
 use crate::cli::CliError;
@@ -44,7 +44,12 @@ impl HostArguments {
         Ok(None)
     }
 
-    pub fn control(&self, _: &Arc<System>, _: &EventChannel, _: Interrupt) -> Result<RunControl, CliError> {
+    pub fn control(
+        &self,
+        _: &Arc<System>,
+        _: (&EventChannel, &ChainThreads),
+        _: Interrupt,
+    ) -> Result<RunControl, CliError> {
         Ok(RunControl {})
     }
 

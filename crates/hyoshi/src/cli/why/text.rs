@@ -214,6 +214,10 @@ pub(super) fn ended(account: &ResponseBreakdown) -> String {
         JobOutcome::Cancelled => {
             let (left, needs) = (end.deadline.since(end.end), time(account.wcet));
             match late.is_zero() {
+                // A dispatcher cancels only at the first dispatch, and only what does not fit.
+                true if end.start != Instant::NEVER || end.critical || account.wcet <= left => {
+                    format!("was cancelled from outside, {} before its deadline", time(left))
+                }
                 true => format!("was cancelled: {} left, it may need {needs}", time(left)),
                 false if end.start == Instant::NEVER => {
                     format!("never started; cancelled at dispatch, {} after its deadline", time(late))
@@ -385,6 +389,7 @@ pub(super) fn decided(system: &System, decision: &DispatchDecision) -> String {
         DispatchDecision::Pause { on: false } => "the hard cap's pause is over".into(),
         DispatchDecision::End(end) => match end.outcome {
             JobOutcome::Made | JobOutcome::Missed => "ends".into(),
+            JobOutcome::Cancelled if end.start != Instant::NEVER => "ends: cancelled from outside".into(),
             JobOutcome::Cancelled => "cancelled at its first dispatch".into(),
             JobOutcome::Stopped => "stopped".into(),
             JobOutcome::DroppedBusy | JobOutcome::DroppedFull => "not admitted".into(),
