@@ -8,20 +8,20 @@ const KEPT: usize = hyoshi_model::COPIES_REMEMBERED as usize;
 pub(super) struct CopiedInstances {
     /// The place in the path of its last operation after the first of several copies.
     place: usize,
-    lost: Recent,
-    arrived: Recent,
+    lost: RecentNumbers,
+    arrived: RecentNumbers,
 }
 
 /// The latest numbers.
 #[derive(Clone, Debug)]
-struct Recent {
+struct RecentNumbers {
     numbers: Box<[u64; KEPT]>,
     next: usize,
 }
 
-impl Recent {
-    fn new() -> Recent {
-        Recent { numbers: Box::new([u64::MAX; KEPT]), next: 0 }
+impl RecentNumbers {
+    fn new() -> RecentNumbers {
+        RecentNumbers { numbers: Box::new([u64::MAX; KEPT]), next: 0 }
     }
 
     fn find(&mut self, number: u64) -> Option<&mut u64> {
@@ -41,7 +41,7 @@ impl Recent {
 
 impl CopiedInstances {
     pub fn new(place: usize) -> CopiedInstances {
-        CopiedInstances { place, lost: Recent::new(), arrived: Recent::new() }
+        CopiedInstances { place, lost: RecentNumbers::new(), arrived: RecentNumbers::new() }
     }
 
     /// A job of this release number, at this place of the path, has ended. Returns by how much the number of lost
