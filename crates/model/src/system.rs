@@ -79,18 +79,31 @@ impl Contents {
         self.operations.iter().any(|operation| operation.critical) || self.epochs.iter().any(legs)
     }
 
-    /// The paths of distributable threads: a chain carried by threads for each first operation, the longest one.
-    pub fn thread_chains(&self) -> Vec<&Chain> {
-        let mut longest: Vec<&Chain> = Vec::new();
+    /// The distributable threads of the file: one for each first operation of chains that threads carry.
+    pub fn thread_graphs(&self) -> Vec<ThreadGraph<'_>> {
+        let mut graphs: Vec<ThreadGraph<'_>> = Vec::new();
         let carried = |chain: &&Chain| chain.carried_by == ChainCarrier::Thread && !chain.path.is_empty();
         for chain in self.chains.iter().filter(carried) {
-            match longest.iter_mut().find(|known| known.path[0] == chain.path[0]) {
-                Some(known) if known.path.len() >= chain.path.len() => {}
-                Some(known) => *known = chain,
-                None => longest.push(chain),
+            let Some(known) = graphs.iter_mut().find(|known| known.root == chain.path[0]) else {
+                graphs.push(ThreadGraph { root: chain.path[0], chain, operations: chain.path.clone() });
+                continue;
+            };
+            if known.chain.path.len() < chain.path.len() {
+                known.chain = chain;
+            }
+            // An operation follows all operations before it on any path: where paths meet again, what is new is inserted.
+            let mut at = 0;
+            for id in &chain.path {
+                match known.operations.iter().position(|known| known == id) {
+                    Some(place) => at = place + 1,
+                    None => {
+                        known.operations.insert(at, *id);
+                        at += 1;
+                    }
+                }
             }
         }
-        longest
+        graphs
     }
 
     /// Whether a run forbids deep idle states.
@@ -545,6 +558,18 @@ pub struct Chain {
     pub carried_by: ChainCarrier,
 }
 
+/// The operations of a distributable thread: of all chains that threads carry from one first operation. Where paths part,
+/// the thread continues on all of them.
+#[derive(Clone, Debug)]
+pub struct ThreadGraph<'a> {
+    /// The first operation: each of its releases is a thread.
+    pub root: OperationId,
+    /// The longest chain.
+    pub chain: &'a Chain,
+    /// All operations. Those before another one on a path precede it.
+    pub operations: Vec<OperationId>,
+}
+
 /// What moves along a chain (DT/EC, section 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChainCarrier {
@@ -552,7 +577,7 @@ pub enum ChainCarrier {
     #[default]
     Event,
     /// Each release of the first operation is a distributable thread. Its jobs along the path are its segments. Each
-    /// operation after the first is triggered only by the one before it.
+    /// operation after the first is triggered only by the one before it, or by the first of several copies.
     Thread,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{HostId, Instant, OperationId, Span, System};
+use hyoshi_model::{Chain, ChainCarrier, HostId, Instant, OperationId, Span, System, ThreadGraph};
 use hyoshi_orb::rt::{RequestTiming, ThreadId, machine_clock, timing};
 use hyoshi_os::{Clock, MonotonicClock};
 use hyoshi_runtime::{CancelOutcome, ChainThread, ChainThreads, SegmentState, ThreadSegment};
@@ -68,14 +68,13 @@ fn reference(run: &[u8; 16], thread: ChainThread) -> wire::ThreadRef {
 /// The thread of this run with an id.
 fn resolve(system: &System, run: &[u8; 16], id: &wire::ThreadRef) -> Option<ChainThread> {
     let root = OperationId(id.origin as u32);
-    let is_root = system.thread_chains().iter().any(|chain| chain.path[0] == root);
+    let is_root = system.thread_graphs().iter().any(|graph| graph.root == root);
     let is_here = (id.origin >> 32) as u32 == begin_of(run) && is_root;
     is_here.then_some(ChainThread { root, number: id.number })
 }
 
-fn path_of(system: &System, thread: ChainThread) -> Option<&[OperationId]> {
-    let chain = system.thread_chains().into_iter().find(|chain| chain.path[0] == thread.root);
-    chain.map(|chain| &chain.path[..])
+fn graph_of(system: &System, thread: ChainThread) -> Option<ThreadGraph<'_>> {
+    system.thread_graphs().into_iter().find(|graph| graph.root == thread.root)
 }
 
 impl OperatedThreads {
@@ -129,10 +128,10 @@ impl OperatedThreads {
         }
         states.silent.extend(self.absent());
         let system = self.here.system();
-        match of.and_then(|thread| path_of(system, thread)) {
-            Some(path) => states
-                .segments
-                .sort_by_key(|segment| path.iter().position(|id| system.operation(*id).name == segment.operation)),
+        match of.and_then(|thread| graph_of(system, thread)) {
+            Some(graph) => states.segments.sort_by_key(|segment| {
+                graph.operations.iter().position(|id| system.operation(*id).name == segment.operation)
+            }),
             None => states.segments.sort_by_key(|segment| segment.left),
         }
         Ok(states)
@@ -159,9 +158,11 @@ impl OperatedThreads {
     pub fn cancel(&self, id: &wire::ThreadRef) -> Result<wire::CancelledThread, ThreadRefused> {
         let (run, thread) = self.find(id)?;
         let system = self.here.system();
-        let path = path_of(system, thread).unwrap_or_default();
+        let graph = graph_of(system, thread);
+        let parts = graph.as_ref().is_some_and(|graph| graph.operations.len() > graph.chain.path.len());
         let mut hosts: Vec<HostId> = Vec::new();
-        for host in path.iter().map(|id| system.processor(system.operation(*id).on).host) {
+        let operations = graph.iter().flat_map(|graph| &graph.operations);
+        for host in operations.map(|id| system.processor(system.operation(*id).on).host) {
             if !hosts.contains(&host) {
                 hosts.push(host);
             }
@@ -175,8 +176,14 @@ impl OperatedThreads {
             for host in &hosts {
                 match self.cancel_on(*host, &reference(&run, thread), thread) {
                     Some(there) if there.found != CancelFound::Absent => {
-                        found = there;
-                        break;
+                        let is_refused = matches!(there.found, CancelFound::NotBegun | CancelFound::Busy);
+                        if is_refused || found.found != CancelFound::Segment {
+                            found = there;
+                        }
+                        // Where its paths part, it is on several hosts.
+                        if is_refused || !parts {
+                            break;
+                        }
                     }
                     Some(_) => {}
                     None => silent.push(system.hosts[host.index()].name.clone()),
@@ -256,8 +263,8 @@ impl OperatedThreads {
     fn peers(&self) -> impl Iterator<Item = (usize, &OtherHost)> {
         let system = self.here.system();
         let on_path = |peer: &OtherHost| {
-            let mut ids = system.thread_chains().into_iter().flat_map(|chain| &chain.path);
-            ids.any(|id| system.processor(system.operation(*id).on).host == peer.host)
+            let mut ids = system.thread_graphs().into_iter().flat_map(|graph| graph.operations);
+            ids.any(|id| system.processor(system.operation(id).on).host == peer.host)
         };
         let all = self.shared().into_iter().flat_map(|shared| shared.peers.iter().enumerate());
         all.filter(move |(_, peer)| on_path(peer))
@@ -300,7 +307,10 @@ struct HopTiming {
 impl HopParameters {
     pub fn of(system: &System) -> Self {
         let mut hops = vec![None; system.operations.len()];
-        for chain in system.thread_chains() {
+        // The longest deadline, where paths part.
+        let mut chains: Vec<&Chain> = system.chains.iter().filter(|chain| chain.carried_by == ChainCarrier::Thread).collect();
+        chains.sort_by_key(|chain| chain.deadline.map_or(u64::MAX, Span::as_nanos));
+        for chain in chains {
             for id in chain.path.iter().skip(1) {
                 let operation = system.operation(*id);
                 hops[id.index()] = Some(HopTiming {
@@ -354,7 +364,7 @@ fn stub_of(stubs: &PeerStubs, peer: &OtherHost) -> Option<wire::PeerStub> {
 fn segment(system: &System, run: &[u8; 16], now: Instant, one: &ThreadSegment) -> wire::ThreadSegment {
     let operation = system.operation(one.operation);
     let processor = system.processor(operation.on);
-    let chain = system.thread_chains().into_iter().find(|chain| chain.path[0] == one.thread.root);
+    let chain = system.thread_graphs().into_iter().find(|graph| graph.root == one.thread.root).map(|graph| graph.chain);
     let between = |from: Instant, to: Instant| {
         let span = |span: Span| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         if to >= from { span(to.since(from)) } else { -span(from.since(to)) }

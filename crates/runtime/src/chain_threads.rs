@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_model::{ChainCarrier, Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{ChainCarrier, Instant, OperationId, ProcessorId, Span, System, ThreadGraph};
 
 use crate::common::CommonState;
 use crate::processor::ProcessorState;
@@ -89,11 +89,11 @@ pub trait LaneSender: fmt::Debug + Send + Sync {
     fn try_send(&self) -> bool;
 }
 
-/// The path of a thread.
+/// Where a thread passes.
 #[derive(Clone, Debug)]
 struct ThreadRoute {
     root: OperationId,
-    /// The processors of this process on it, in order.
+    /// The processors of this process, in the order of the operations.
     processors: Vec<Arc<ProcessorState>>,
 }
 
@@ -107,8 +107,8 @@ pub struct ChainThreads {
 /// By operation: the first operation of the thread's path that it is on.
 pub(crate) fn thread_roots(system: &System) -> Vec<Option<OperationId>> {
     let mut roots = vec![None; system.operations.len()];
-    for chain in system.thread_chains() {
-        chain.path.iter().for_each(|id| roots[id.index()] = Some(chain.path[0]));
+    for graph in system.thread_graphs() {
+        graph.operations.iter().for_each(|id| roots[id.index()] = Some(graph.root));
     }
     roots
 }
@@ -116,15 +116,15 @@ pub(crate) fn thread_roots(system: &System) -> Vec<Option<OperationId>> {
 impl ChainThreads {
     pub(crate) fn new(common: Arc<CommonState>, processors: &[Arc<ProcessorState>]) -> Self {
         let system = &common.system;
-        let route = |path: &[OperationId]| {
+        let route = |graph: &ThreadGraph<'_>| {
             let mut along: Vec<Arc<ProcessorState>> = Vec::new();
-            for on in path.iter().map(|id| system.operation(*id).on) {
+            for on in graph.operations.iter().map(|id| system.operation(*id).on) {
                 let here = processors.iter().find(|processor| processor.id == on);
                 along.extend(here.filter(|_| along.iter().all(|known| known.id != on)).cloned());
             }
-            ThreadRoute { root: path[0], processors: along }
+            ThreadRoute { root: graph.root, processors: along }
         };
-        let routes = system.thread_chains().iter().map(|chain| route(&chain.path)).collect();
+        let routes = system.thread_graphs().iter().map(route).collect();
         ChainThreads { routes, common }
     }
 
@@ -166,13 +166,13 @@ impl ChainThreads {
         for processor in route.into_iter().flat_map(|route| &route.processors).filter(|_| self.common.has_begun()) {
             processor.section(|crew, _| crew.segments_of(thread, &mut segments));
         }
-        let chains = self.common.system.thread_chains();
-        let path = chains.iter().find(|chain| chain.path[0] == thread.root).map_or(&[][..], |chain| &chain.path);
-        segments.sort_by_key(|segment| path.iter().position(|id| *id == segment.operation));
+        let graphs = self.common.system.thread_graphs();
+        let along = graphs.iter().find(|graph| graph.root == thread.root).map_or(&[][..], |graph| &graph.operations);
+        segments.sort_by_key(|segment| along.iter().position(|id| *id == segment.operation));
         segments
     }
 
-    /// Cancels a thread: its segment here ends as cancelled, and hops of it that arrive later are dropped. A running
+    /// Cancels a thread: its segments here end as cancelled, and hops of it that arrive later are dropped. A running
     /// body sees [`stop_asked`](crate::JobContext::stop_asked). Locks the processors of its path for short sections, in
     /// its order, so that the thread cannot pass the cancellation.
     pub fn cancel(&self, thread: ChainThread) -> CancelOutcome {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use hyoshi_model::{HostId, Instant, OperationId, ProcessorId, Span, System, time::LONGEST_SPAN};
+use hyoshi_model::{Chain, ChainCarrier, HostId, Instant, OperationId, ProcessorId, Span, System, time::LONGEST_SPAN};
 use hyoshi_os::{Clock, MonotonicClock, Wake};
 use hyoshi_trace::Signal;
 
@@ -149,7 +149,8 @@ impl OutgoingCompletions {
             let [from, to] = [ends[0], ends[1]].map(|id| system.operation(id).on);
             self.common.runs(from) && system.processor(to).host == self.to
         };
-        system.thread_chains().iter().any(|chain| chain.path.windows(2).any(hop))
+        let carried = |chain: &&Chain| chain.carried_by == ChainCarrier::Thread;
+        system.chains.iter().filter(carried).any(|chain| chain.path.windows(2).any(hop))
     }
 
     /// Lets lanes send to that host.

@@ -10,7 +10,7 @@ use super::operation::refuse_twice;
 use super::table::Table;
 use super::value::InputValue;
 use crate::ids::OperationId;
-use crate::system::{Chain, ChainCarrier};
+use crate::system::{Chain, ChainCarrier, Trigger};
 
 pub(super) fn chains(
     log: &mut Log,
@@ -80,8 +80,6 @@ fn carrier_of(choice: usize) -> ChainCarrier {
 struct Carriers<'a> {
     /// By hop: its carrier, and the chain that names it.
     hops: HashMap<(OperationId, OperationId), (ChainCarrier, AtPlace<&'a str>)>,
-    /// By operation on a thread's path: the next one.
-    next: HashMap<OperationId, (OperationId, AtPlace<&'a str>)>,
 }
 
 impl<'a> Carriers<'a> {
@@ -108,24 +106,12 @@ impl<'a> Carriers<'a> {
                     .help("write the same `carried_by` in both chains, or leave it out of one");
                 return;
             }
-            if !is_thread {
-                continue;
-            }
-            let (next, by) = *self.next.entry(from).or_insert((to, name));
-            if next != to {
-                let [from, next, to] = [from, next, to].map(|end| operations.name(end));
-                log.error(ends[1].place, format!("the thread of `{from}` continues at `{next}` and at `{to}`"))
-                    .label("a second path")
-                    .also(by.place, format!("the first path is that of `{}`", by.value))
-                    .help("a thread is at one operation at a time: let events carry one of the chains");
-                return;
-            }
         }
     }
 }
 
 /// Whether a thread can follow the path: it begins with a release of its own, and each completion is the only trigger
-/// of the next operation. Otherwise an error is logged.
+/// of the next operation, or one of the copies of which the first triggers it. Otherwise an error is logged.
 fn may_be_thread(
     log: &mut Log,
     operations: &Operations<'_>,
@@ -167,7 +153,8 @@ fn may_be_thread(
             continue;
         };
         let help = format!("let only `{}` trigger it", name(before));
-        if triggers(id) != [before] {
+        let is_copy = matches!(&connections.triggers[id.index()], Trigger::First(copies) if copies.contains(&before));
+        if triggers(id) != [before] && !is_copy {
             let message = match triggers(id) {
                 [] => format!("`{}` reads `{}`: only a trigger moves a thread", name(id), name(before)),
                 several => format!("{} operations trigger `{}`", several.len(), name(id)),

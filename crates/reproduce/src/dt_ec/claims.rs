@@ -68,7 +68,7 @@ pub fn judge(figures: &DtEcFigures) -> Vec<Judgement> {
     let of = |claim: Claim| {
         let measured = |rate: fn(&DtEcKernel) -> Option<ClaimFinding>| kernel.and_then(rate).unwrap_or_else(nothing);
         let (finding, on_kernel) = match claim.id {
-            "D1" => (d1(&figures.simulated), kernel.and_then(|kernel| d1_on_kernel(&figures.simulated, kernel))),
+            "D1" => (d1(&figures.simulated), kernel.and_then(d1_on_kernel)),
             "D2" => (measured(d2), None),
             "D3" => (measured(d3), None),
             "D4" => (measured(d4), None),
@@ -102,7 +102,7 @@ fn d1(schedules: &[ExampleSchedule]) -> ClaimFinding {
     let [Some(greedy), Some(guarded), Some(idle)] = ReleaseProtocol::ALL.map(|one| schedule(schedules, one)) else {
         return nothing();
     };
-    let rule_3 = if idle.deviation_ns(greedy) == Some(0) { "the greedy one again" } else { "another one" };
+    let rule_3 = if idle.deviation_from(greedy) == Some(0) { "the greedy one again" } else { "another one" };
     let reason =
         format!("greedy: {}; guarded: {}; with rule 3 the schedule is {rule_3}", outcome(greedy), outcome(guarded));
     match (greedy.is_the_figure(), guarded.is_the_figure()) {
@@ -112,17 +112,14 @@ fn d1(schedules: &[ExampleSchedule]) -> ClaimFinding {
     }
 }
 
-fn d1_on_kernel(simulated: &[ExampleSchedule], kernel: &DtEcKernel) -> Option<ClaimFinding> {
-    let deviation = |protocol| {
-        let (here, there) = (schedule(&kernel.example, protocol)?, schedule(simulated, protocol)?);
-        Some((outcome(here), here.deviation_ns(there)))
-    };
+fn d1_on_kernel(kernel: &DtEcKernel) -> Option<ClaimFinding> {
+    let deviation = |protocol| schedule(&kernel.example, protocol).map(|one| (outcome(one), one.deviation_ns));
     let ((greedy, first), (guarded, second)) =
         (deviation(ReleaseProtocol::Greedy)?, deviation(ReleaseProtocol::Guarded)?);
     let most = first.zip(second).map(|(one, other)| one.max(other));
     let distance = most.map_or_else(
-        || "jobs or outcomes differ from the simulation".to_owned(),
-        |most| format!("jobs start within {} of the simulation, in the paper's time", nanos(most)),
+        || "jobs or outcomes differ from a simulation".to_owned(),
+        |most| format!("jobs start within {} of a simulation, in the paper's time", nanos(most)),
     );
     let reason = format!("greedy: {greedy}; guarded: {guarded}; {distance}");
     Some(match most {

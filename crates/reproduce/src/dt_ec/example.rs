@@ -79,6 +79,9 @@ pub struct ExampleSchedule {
     pub dropped: u64,
     /// The shortest and the longest response time of T2, end to end.
     pub response_ns: (u64, u64),
+    /// On the kernel: the largest difference of a start from that in a simulation with the same execution times. `None` if
+    /// the simulation has other jobs or outcomes.
+    pub deviation_ns: Option<u64>,
 }
 
 /// The names of the subtasks.
@@ -185,15 +188,16 @@ fn plan(system: &System) -> Plan {
 
 /// The schedules of `length` seconds in virtual time.
 pub fn simulated(length: u64) -> Vec<ExampleSchedule> {
-    let schedule = |protocol| {
-        let system = system(protocol, PAPER_SECOND, length, 100);
-        let until = Instant::ZERO + system.duration;
-        let processors = simulate(&system, &plan(&system), until, |_| Vec::new(), |_| true).processors;
-        let events = processors.into_iter().flat_map(|processor| processor.probe);
-        let ends = events.filter_map(|(_, event)| end(&event)).collect();
-        gather(protocol, &system, ends, PAPER_SECOND, length)
-    };
-    ReleaseProtocol::ALL.map(schedule).into()
+    ReleaseProtocol::ALL.map(|protocol| schedule(protocol, length, 100)).into()
+}
+
+fn schedule(protocol: ReleaseProtocol, length: u64, work_percent: u64) -> ExampleSchedule {
+    let system = system(protocol, PAPER_SECOND, length, work_percent);
+    let until = Instant::ZERO + system.duration;
+    let processors = simulate(&system, &plan(&system), until, |_| Vec::new(), |_| true).processors;
+    let events = processors.into_iter().flat_map(|processor| processor.probe);
+    let ends = events.filter_map(|(_, event)| end(&event)).collect();
+    gather(protocol, &system, ends, PAPER_SECOND, length)
 }
 
 /// The schedules of `length` seconds of the paper on the kernel, where they last [`KERNEL_SECOND`] each.
@@ -224,7 +228,9 @@ pub fn on_kernel(
             }
         }
         running.stop(&mut sink);
-        schedules.push(gather(protocol, &system, ends, KERNEL_SECOND, length));
+        let mut measured = gather(protocol, &system, ends, KERNEL_SECOND, length);
+        measured.deviation_ns = measured.deviation_from(&schedule(protocol, length, KERNEL_WORK));
+        schedules.push(measured);
     }
     Ok(Ok(schedules))
 }
@@ -259,6 +265,7 @@ fn gather(protocol: ReleaseProtocol, system: &System, ends: Vec<JobEnd>, second:
         missed: finished().filter(|end| end.outcome == JobOutcome::Missed).count() as u64,
         dropped: ends.iter().filter(|end| end.outcome == JobOutcome::DroppedBusy).count() as u64,
         response_ns: (responses().min().unwrap_or(0), responses().max().unwrap_or(0)),
+        deviation_ns: None,
         jobs,
     }
 }
@@ -290,7 +297,7 @@ impl ExampleSchedule {
 
     /// The largest difference of a job's start from that of the same job of another schedule; `None` if they have other
     /// jobs or outcomes.
-    pub fn deviation_ns(&self, other: &ExampleSchedule) -> Option<u64> {
+    pub fn deviation_from(&self, other: &ExampleSchedule) -> Option<u64> {
         let mut most = 0;
         for task in SUBTASKS {
             let (own, others): (Vec<_>, Vec<_>) = (self.of(task).collect(), other.of(task).collect());
@@ -323,7 +330,7 @@ mod tests {
         assert_eq!(greedy.response_ns, (4_000_000_000, 6_000_000_000));
         assert_eq!(guarded.response_ns, (6_000_000_000, 6_000_000_000));
         // With rule 3 the guarded schedule is the greedy one again.
-        assert_eq!(idle.deviation_ns(greedy), Some(0));
-        assert_eq!(greedy.deviation_ns(guarded), None);
+        assert_eq!(idle.deviation_from(greedy), Some(0));
+        assert_eq!(greedy.deviation_from(guarded), None);
     }
 }

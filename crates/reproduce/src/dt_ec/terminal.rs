@@ -15,7 +15,7 @@ impl DtEcReproduction {
     pub fn heading(&self, style: TerminalStyle) -> String {
         let about = match &self.figures.kernel {
             Some(kernel) => format!(
-                "section 3.4 in virtual time; on {} {} of {}",
+                "section 3.4 in virtual time; on {}: {} of {}",
                 counted(kernel.cpus, "CPU", "CPUs"),
                 counted(kernel.runs, "run", "runs"),
                 nanos(kernel.run_ns)
@@ -81,12 +81,7 @@ fn example(style: TerminalStyle, schedules: &[ExampleSchedule]) -> String {
     let columns =
         [column("releases"), column("missed"), column("dropped"), column("T2 responds in"), column("as in the figure")];
     let row = |schedule: &ExampleSchedule| {
-        let figure = match (schedule.figure(), schedule.is_the_figure()) {
-            (None, _) => "",
-            (_, true) => "exactly",
-            // On the kernel times differ by some microseconds.
-            (_, false) => "no",
-        };
+        let figure = if schedule.is_the_figure() { "exactly" } else { "" };
         let bad = |count: u64| if count > 0 { Tone::Bad } else { Tone::Plain };
         vec![
             CellValue::words(schedule.protocol.words()),
@@ -94,6 +89,7 @@ fn example(style: TerminalStyle, schedules: &[ExampleSchedule]) -> String {
             CellValue::Count(schedule.dropped, bad(schedule.dropped)),
             CellValue::times(schedule.response_ns.0, schedule.response_ns.1),
             CellValue::words(figure),
+            CellValue::time_if_known(schedule.deviation_ns),
         ]
     };
     grid(style, &columns, &schedules.iter().map(row).collect::<Vec<_>>(), usize::MAX)

@@ -264,7 +264,7 @@ mod tests {
                     let expected = match topology {
                         Topology::Chain | Topology::Graph => 3,
                         Topology::DynamicGraph => 4,
-                        Topology::Random => 27,
+                        Topology::Random => 26,
                     };
                     assert_eq!(system.operations.len(), expected);
                 }

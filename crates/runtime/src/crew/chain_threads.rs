@@ -161,7 +161,7 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// Cancels a thread's segment, and remembers the thread.
+    /// Cancels a thread's segments, and remembers the thread.
     pub fn cancel_thread(&mut self, now: Instant, thread: ChainThread, wakeups: &mut PendingWakeups) -> CancelOutcome {
         if self.closed || now >= self.common.until {
             return CancelOutcome::Absent;
@@ -170,15 +170,23 @@ impl<S: Scheduled> Crew<S> {
             return CancelOutcome::NotBegun;
         }
         let Some(known) = self.threads.remember(thread, now) else { return CancelOutcome::Busy };
-        let live = self.dispatcher.jobs().find(|(_, job)| self.threads.thread_of(job) == Some(thread));
-        let Some(operation) = live.map(|(_, job)| job.id.operation) else {
+        let is_segment = |crew: &Self, job: &Job| crew.threads.thread_of(job) == Some(thread);
+        let first = self.dispatcher.jobs().find(|(_, job)| is_segment(self, job));
+        let Some(found) = first.map(|(_, job)| job.id.operation) else {
             return known.dropped.map_or(CancelOutcome::Absent, CancelOutcome::Dropped);
         };
-        let job = JobId { operation, number: thread.number, leg: 0 };
-        self.handle(now, Input::Cancel { job, chain: false });
+        // Where paths part, several segments may be here.
+        let next = |crew: &Self| {
+            let live = crew.dispatcher.jobs().find(|(_, job)| is_segment(crew, job) && !job.cancelled);
+            live.map(|(_, job)| job.id.operation)
+        };
+        while let Some(operation) = next(self) {
+            let job = JobId { operation, number: thread.number, leg: 0 };
+            self.handle(now, Input::Cancel { job, chain: false });
+        }
         self.release_payloads(wakeups);
         self.handle(now, Input::Tick);
         self.settle(now, wakeups);
-        CancelOutcome::Cancelled(operation)
+        CancelOutcome::Cancelled(found)
     }
 }
