@@ -29,7 +29,7 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
     const NOWHERE: OperationId = OperationId(1);
     type Change = (&'static str, fn(&mut Contents));
     let whole = system("[operation.a]\nevery = \"10ms\"\nwcet = \"2ms\"");
-    let changes: [Change; 19] = [
+    let changes: [Change; 21] = [
         ("needs a host", |system| system.hosts.clear()),
         ("needs a processor", |system| system.processors.clear()),
         ("needs an epoch at 0", |system| system.epochs.clear()),
@@ -44,6 +44,19 @@ fn a_change_that_breaks_a_rule_makes_no_system() {
         ("follow and read", |system| system.operations[0].trigger = Trigger::Any(vec![NOWHERE])),
         ("follow and read", |system| system.operations[0].reads = vec![NOWHERE]),
         ("follow and read", |system| system.operations[0].roots = vec![NOWHERE]),
+        ("copies with the release numbers of one root", |system| {
+            let copy = |trigger| Operation { trigger, ..system.operations[0].clone() };
+            let copies = (0..2).map(OperationId).collect();
+            system.operations = vec![copy(Trigger::Periodic), copy(Trigger::Periodic), copy(Trigger::First(copies))];
+            system.operations[1].roots = vec![NOWHERE];
+            system.epochs[0].settings = vec![system.epochs[0].settings[0].clone(); 3].into();
+        }),
+        ("choose among at most 64", |system| {
+            let chosen = ChosenHops { predecessors: vec![OperationId(0)], probability_ppm: 0 };
+            let next = Operation { trigger: Trigger::Chosen(chosen), ..system.operations[0].clone() };
+            system.operations.extend(vec![next; 65]);
+            system.epochs[0].settings = vec![system.epochs[0].settings[0].clone(); 66].into();
+        }),
         ("replicas on other hosts", |system| replicate(system, &[0])),
         ("replicas on other hosts", |system| replicate(system, &[2])),
         ("replicas on other hosts", |system| replicate(system, &[1, 1])),
