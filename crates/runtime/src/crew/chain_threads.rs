@@ -74,15 +74,17 @@ impl CrewThreads {
     }
 
     /// Remembers a thread. `None` if too many are remembered.
-    fn remember(&mut self, thread: ChainThread, now: Instant) -> Option<CancelledThread> {
+    fn remember(&mut self, thread: ChainThread, now: Instant) -> Option<&mut CancelledThread> {
         while self.cancelled.front().is_some_and(|first| first.until <= now) {
             self.cancelled.pop_front();
         }
-        if let Some(known) = self.cancelled.iter().find(|known| known.thread == thread) {
-            return Some(*known);
+        let known = self.cancelled.iter().position(|known| known.thread == thread);
+        if known.is_none() && self.cancelled.len() < MOST_REMEMBERED {
+            let until = now.saturating_add(REMEMBERED);
+            self.cancelled.push_back(CancelledThread { thread, until, dropped: None });
+            return self.cancelled.back_mut();
         }
-        let new = CancelledThread { thread, until: now.saturating_add(REMEMBERED), dropped: None };
-        (self.cancelled.len() < MOST_REMEMBERED).then(|| self.cancelled.push_back(new)).map(|()| new)
+        self.cancelled.get_mut(known?)
     }
 }
 
@@ -170,9 +172,11 @@ impl<S: Scheduled> Crew<S> {
             return CancelOutcome::NotBegun;
         }
         let Some(known) = self.threads.remember(thread, now) else { return CancelOutcome::Busy };
+        // Reported once: then the thread has ended.
+        let dropped = known.dropped.take();
         let live = self.dispatcher.jobs().find(|(_, job)| self.threads.thread_of(job) == Some(thread));
         let Some(operation) = live.map(|(_, job)| job.id.operation) else {
-            return known.dropped.map_or(CancelOutcome::Absent, CancelOutcome::Dropped);
+            return dropped.map_or(CancelOutcome::Absent, CancelOutcome::Dropped);
         };
         let job = JobId { operation, number: thread.number, leg: 0 };
         self.handle(now, Input::Cancel { job, chain: false });
