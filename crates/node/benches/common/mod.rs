@@ -1,5 +1,7 @@
 //! Two processes with a host each, for benchmarks: the first starts the second, whose output are pairs of numbers.
 
+#![allow(dead_code, reason = "each benchmark uses its part")]
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;

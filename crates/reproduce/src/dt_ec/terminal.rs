@@ -78,8 +78,14 @@ pub(super) fn variant(measured: &MeasuredWorkload) -> String {
 }
 
 fn example(style: TerminalStyle, schedules: &[ExampleSchedule]) -> String {
-    let columns =
-        [column("releases"), column("missed"), column("dropped"), column("T2 responds in"), column("as in the figure")];
+    let columns = [
+        column("releases"),
+        column("missed"),
+        column("dropped"),
+        column("T2 responds in"),
+        column("as in the figure").if_any(),
+        column("starts differ by").if_any(),
+    ];
     let row = |schedule: &ExampleSchedule| {
         let figure = if schedule.is_the_figure() { "exactly" } else { "" };
         let bad = |count: u64| if count > 0 { Tone::Bad } else { Tone::Plain };

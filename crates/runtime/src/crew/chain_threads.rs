@@ -74,15 +74,17 @@ impl CrewThreads {
     }
 
     /// Remembers a thread. `None` if too many are remembered.
-    fn remember(&mut self, thread: ChainThread, now: Instant) -> Option<CancelledThread> {
+    fn remember(&mut self, thread: ChainThread, now: Instant) -> Option<&mut CancelledThread> {
         while self.cancelled.front().is_some_and(|first| first.until <= now) {
             self.cancelled.pop_front();
         }
-        if let Some(known) = self.cancelled.iter().find(|known| known.thread == thread) {
-            return Some(*known);
+        let known = self.cancelled.iter().position(|known| known.thread == thread);
+        if known.is_none() && self.cancelled.len() < MOST_REMEMBERED {
+            let until = now.saturating_add(REMEMBERED);
+            self.cancelled.push_back(CancelledThread { thread, until, dropped: None });
+            return self.cancelled.back_mut();
         }
-        let new = CancelledThread { thread, until: now.saturating_add(REMEMBERED), dropped: None };
-        (self.cancelled.len() < MOST_REMEMBERED).then(|| self.cancelled.push_back(new)).map(|()| new)
+        self.cancelled.get_mut(known?)
     }
 }
 
@@ -170,10 +172,12 @@ impl<S: Scheduled> Crew<S> {
             return CancelOutcome::NotBegun;
         }
         let Some(known) = self.threads.remember(thread, now) else { return CancelOutcome::Busy };
+        // Reported once: then the thread has ended.
+        let dropped = known.dropped.take();
         let is_segment = |crew: &Self, job: &Job| crew.threads.thread_of(job) == Some(thread);
         let first = self.dispatcher.jobs().find(|(_, job)| is_segment(self, job));
         let Some(found) = first.map(|(_, job)| job.id.operation) else {
-            return known.dropped.map_or(CancelOutcome::Absent, CancelOutcome::Dropped);
+            return dropped.map_or(CancelOutcome::Absent, CancelOutcome::Dropped);
         };
         // Where paths part, several segments may be here.
         let next = |crew: &Self| {
