@@ -102,6 +102,21 @@ impl Incoming {
         self.parked = Some(parked.octets);
     }
 
+    /// Takes all octets that [`park`](Self::park) has kept. `None` while a message has begun: then they are its rest.
+    pub(crate) fn take_octets(&mut self) -> Option<Vec<u8>> {
+        if self.has_begun() {
+            return None;
+        }
+        let octets = self.parked.take().map_or_else(Vec::new, |parked| parked[self.at..self.end].to_vec());
+        (self.at, self.end) = (0, 0);
+        Some(octets)
+    }
+
+    /// Goes on with these octets, which begin with a message.
+    pub(crate) fn resume_octets(&mut self, octets: Vec<u8>) {
+        self.resume(Parked { octets: octets.into(), at: 0 });
+    }
+
     /// True while octets are there that [`next`](Self::next) has not looked at.
     #[inline]
     pub(crate) fn holds_some(&self) -> bool {

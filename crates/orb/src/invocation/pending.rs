@@ -20,6 +20,7 @@ use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
+use crate::rt::threads::{self, SentHop, ThreadCall};
 use crate::rt::{self, ClientPolicies, Priority, TimingContext};
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
@@ -52,6 +53,9 @@ struct SentCall {
     mux: Arc<Mux>,
     id: u32,
     reply: Arc<PendingReply>,
+    /// Of a distributable thread.
+    thread: Option<ThreadCall>,
+    hop: Option<SentHop>,
 }
 
 impl<R, E: Raises> Pending<R, E> {
@@ -70,6 +74,7 @@ impl<R, E: Raises> Pending<R, E> {
         results: Results<R>,
     ) -> Result<Result<Self, Results<R>>, SystemException> {
         let orb = object.orb()?;
+        let thread = threads::begin_call(true)?;
         let target = object.target();
         let mut request =
             Invocation { operation, response: Response::Target, put_off: false, arguments, policies, caller: OfThread };
@@ -124,11 +129,27 @@ impl<R, E: Raises> Pending<R, E> {
                 _ => return Ok(Err(results)),
             };
         };
+        let hop = thread.as_ref().map(|thread| thread.part().sent(mux.clone(), id, route.version));
         let until = invoke::sooner(end, timeouts.reply);
         let caller = rt::outgoing(&orb.rt);
         let policies = request.policies.as_deref().cloned();
         let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
-        let sent = SentCall { object, operation, body, timeouts, policies, caller, end, until, route, mux, id, reply };
+        let sent = SentCall {
+            object,
+            operation,
+            body,
+            timeouts,
+            policies,
+            caller,
+            end,
+            until,
+            route,
+            mux,
+            id,
+            reply,
+            thread,
+            hop,
+        };
         Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
 
@@ -164,8 +185,13 @@ impl<R, E: Raises> Pending<R, E> {
             }
         }
         match std::mem::replace(&mut self.0, PendingState::Over(None)) {
-            PendingState::Sent(sent, results) => {
-                Some(sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results))
+            PendingState::Sent(mut sent, results) => {
+                sent.hop = None;
+                let outcome = sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results);
+                match &sent.thread {
+                    Some(thread) => Some(thread.outcome(outcome)),
+                    None => Some(outcome),
+                }
             }
             PendingState::Over(outcome) => outcome,
         }

@@ -12,6 +12,7 @@ use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, set_own_policy};
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::{OPENS_WITHIN, Running};
+use crate::rt::threads::start_watch;
 
 /// The period while lanes are busy.
 const TICK: Span = Span::from_millis(10);
@@ -62,6 +63,7 @@ fn run(orb: &Weak<Running>, mut highest: u8) {
             // Without a further thread the lane continues with those it has.
             let _ = lane.grow();
         }
+        start_watch();
         let left = shared.peers.try_flush();
         if now.duration_since(round) >= Duration::from_millis(900) {
             round = now;

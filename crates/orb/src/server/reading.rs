@@ -17,6 +17,7 @@ use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
 use crate::channel::{self, Incoming, Parked, ReceiveError, Receiver, TurnEnd, Whole, receive};
 use crate::rt;
+use crate::rt::threads::QueuedPart;
 use crate::shared::Shared;
 
 /// Replies larger than this do not stay allocated.
@@ -105,14 +106,14 @@ impl Lane {
                 self.close(&connection);
             }
             AfterRead::Release => {
-                if self.release(&connection, epoch, incoming, worker) {
+                if self.release(&connection, epoch, incoming, &worker.buffer) {
                     self.arm(&connection);
                 }
             }
             AfterRead::Wait(next) => {
                 incoming.resume(next);
                 incoming.pause();
-                if self.release(&connection, epoch, incoming, worker) {
+                if self.release(&connection, epoch, incoming, &worker.buffer) {
                     self.wait_for_place(&connection);
                 }
             }
@@ -166,8 +167,14 @@ impl Lane {
     }
 
     /// Back to Armed, with what is incomplete or not handled. False if it is closed, because the lane holds too much.
-    fn release(&self, connection: &Arc<Connection>, epoch: u64, mut incoming: Incoming, worker: &Worker) -> bool {
-        incoming.park(&worker.buffer);
+    pub(super) fn release(
+        &self,
+        connection: &Arc<Connection>,
+        epoch: u64,
+        mut incoming: Incoming,
+        buffer: &[u8],
+    ) -> bool {
+        incoming.park(buffer);
         let held = incoming.held();
         if held > 0 {
             connection.unfinished.set(held);
@@ -183,19 +190,21 @@ impl Lane {
 
     /// Carries out a message, which may be decoded already, and replies with `send`. False if the connection is over.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "two callers, and each part is borrowed separately")]
     pub(super) fn run_one(
         &self,
         orb: &Arc<Shared>,
         connection: &Arc<Connection>,
         received: &Received<'_>,
         decoded: Option<&mut Result<Message<'_>, DecodeError>>,
+        thread: Option<QueuedPart>,
         to: &mut Encoder,
         send: impl FnOnce(&Self, &Arc<Connection>, &[u8]) -> bool,
     ) -> bool {
         let terms = &connection.socket.terms;
         let mut early = |octets: &[u8]| self.send(connection, octets);
         let verdict = match decoded {
-            None => serve::message(orb, terms, received, to, &mut early),
+            None => serve::message(orb, terms, received, thread, to, &mut early),
             Some(decoded) => serve::decoded(orb, terms, received, decoded, to, &mut early),
         };
         let sent = to.is_empty() || send(self, connection, to.bytes());
@@ -324,7 +333,7 @@ impl Receiver for Reading<'_> {
         {
             lane.arm(connection);
         }
-        if !lane.run_one(orb, connection, &received, decoded.as_mut(), to, Lane::send) {
+        if !lane.run_one(orb, connection, &received, decoded.as_mut(), None, to, Lane::send) {
             return ControlFlow::Break(AfterRead::Close);
         }
         if let Some(began) = began {
