@@ -188,6 +188,10 @@ impl CancelPath for MaybeTlsStream {
         }
     }
 
+    fn give_up(&self, _: u32) {
+        self.close();
+    }
+
     fn address(&self) -> Option<SocketAddr> {
         self.addresses().0
     }

@@ -324,7 +324,7 @@ fn a_cancel_reaches_the_head_two_servers_away_while_all_lanes_are_busy() {
             || matches!(handle.location(), ThreadLocation::Away(Some(_), names) if names == ["root"]),
         );
         handle.cancel().unwrap();
-        is_cancelled(joined.join().unwrap());
+        assert_eq!(is_cancelled(joined.join().unwrap()), Completed::Maybe);
         assert_eq!(chain.cancelled.load(Ordering::SeqCst), count);
         wait_for_end(handle.id());
     }
@@ -476,6 +476,22 @@ fn a_request_without_a_context_starts_a_thread_that_its_own_client_alone_can_can
 }
 
 #[test]
+fn a_request_that_arrives_together_with_its_cancel_does_not_run() {
+    let (server, from) = runs_on();
+    let mut client = peer::connect(&server.orb);
+    let key = key_of(&server);
+    for id in [2, 4, 6] {
+        let thread = ThreadId { origin: 78, number: u64::from(id) };
+        client.write_all(&[request_of(id, &key, Some(thread)), cancel_of(id)].concat()).unwrap();
+        let exception = raised(&peer::message(&mut client).unwrap()).unwrap();
+        // If the kernel delivered them one after the other, it ran.
+        let ran = from.lock().unwrap().try_recv().is_ok();
+        assert_eq!(is_cancelled::<()>(Err(exception)), if ran { Completed::Maybe } else { NO });
+        assert!(threads::lookup(thread).is_none());
+    }
+}
+
+#[test]
 fn threads_of_a_client_that_has_ended_are_cancelled() {
     let (server, from) = runs_on();
     let thread = ThreadId { origin: 77, number: 1 };
@@ -564,6 +580,25 @@ fn a_cancel_reaches_a_servant_over_a_connection_that_carries_calls_both_ways() {
         is_cancelled(joined.join().unwrap());
         wait_for_end(handle.id());
     }
+}
+
+#[test]
+fn a_call_of_a_cancelled_thread_ends_though_the_server_never_answers() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let orb = Orb::client().unwrap();
+    let reference = peer::reference(&listener, "IDL:Tracking/Tracker:1.0").to_string();
+    let silent = orb.resolve_unchecked::<dyn Tracker>(&reference).unwrap();
+    let (handle, joined) = root(move || {
+        let pending = silent.nothing_async();
+        let outcome = silent.nothing();
+        assert_eq!(is_cancelled(pending.wait()), Completed::Maybe);
+        outcome
+    });
+    wait_until("it waits", || matches!(handle.location(), ThreadLocation::Away(..)));
+    let _connections: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
+    handle.cancel().unwrap();
+    assert_eq!(is_cancelled(joined.join().unwrap()), Completed::Maybe);
+    wait_for_end(handle.id());
 }
 
 /// Numbers that look random (xorshift).

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyoshi_orb::rt::threads::{self, ThreadLocation};
 use hyoshi_orb::{LaneOptions, Orb, Reference, SystemException};
 use hyoshi_os::{Spawn, clock::monotonic};
 
+use crate::lanes::is_saturated;
 use crate::serve::spin;
 use crate::tracking::*;
 use crate::{Asked, Server, quantile};
@@ -19,27 +20,34 @@ const LANE: usize = 4;
 const CLIENTS: usize = 8;
 const BUSY: u32 = 200;
 const CANCELS: usize = 1000;
+const PAUSE: Duration = Duration::from_millis(10);
 /// Microseconds between scheduling points of the cancelled servant.
 const STEP: u32 = 20;
 
 /// Runs until it is cancelled, and records when it was.
 #[derive(Default)]
 struct Head {
+    is_here: AtomicBool,
     /// In ns of the machine's clock; 0 for not yet.
     cancelled: AtomicU64,
 }
 
-/// Reports when it was.
+/// Reports whether it has begun, and when it was cancelled.
 struct Reports(Arc<Head>);
 
 impl Named for Reports {
     fn name(&self) -> Result<String, SystemException> {
-        Ok(self.0.cancelled.swap(0, Ordering::SeqCst).to_string())
+        let cancelled = self.0.cancelled.swap(0, Ordering::SeqCst);
+        if cancelled > 0 {
+            self.0.is_here.store(false, Ordering::SeqCst);
+        }
+        Ok(format!("{} {cancelled}", self.0.is_here.load(Ordering::SeqCst)))
     }
 }
 
 impl Head {
     fn run(&self) -> Result<(), SystemException> {
+        self.is_here.store(true, Ordering::SeqCst);
         loop {
             if let Err(exception) = threads::check() {
                 self.cancelled.store(monotonic().as_nanos(), Ordering::SeqCst);
@@ -89,13 +97,16 @@ pub fn cancels(asked: &Asked, client: &Orb) {
     let (_server, mut next) = Server::spawn("cancels");
     let works = client.resolve::<dyn Callback>(&next()).expect("it answers");
     let reports = client.resolve::<dyn Named>(&next()).expect("it answers");
-    let ends = Arc::new(AtomicBool::new(false));
+    let (ends, start) = (Arc::new(AtomicBool::new(false)), Instant::now());
     let load = (0..CLIENTS).map(|_| {
         let (ends, works) = (ends.clone(), works.clone());
         let client = Spawn::new("load").cpu(u32::from(!asked.one_cpu));
         let body = move || {
             while !ends.load(Ordering::Relaxed) {
-                works.moved(BUSY, &Position::default()).expect("it answers");
+                match is_saturated(start) {
+                    true => works.moved(BUSY, &Position::default()).expect("it answers"),
+                    false => std::thread::sleep(PAUSE),
+                }
             }
         };
         client.spawn(body).expect("a thread")
@@ -103,6 +114,10 @@ pub fn cancels(asked: &Asked, client: &Orb) {
     let load: Vec<_> = load.collect();
     let (mut to_head, mut to_root) = (Vec::new(), Vec::new());
     for at in 0..CANCELS {
+        // Its longest wait is over before the load pauses.
+        while !(is_saturated(start) && is_saturated(start - 3 * PAUSE)) {
+            std::thread::sleep(PAUSE);
+        }
         let (to, from) = std::sync::mpsc::channel();
         let calls = works.clone();
         let root = Spawn::new("root").policy(asked.policy()).cpu(u32::from(!asked.one_cpu));
@@ -116,7 +131,8 @@ pub fn cancels(asked: &Asked, client: &Orb) {
         });
         let root = root.expect("a thread");
         let handle = from.recv().expect("it starts");
-        while !matches!(handle.location(), ThreadLocation::Away(..)) {
+        let state = || reports.name().expect("it answers");
+        while !state().starts_with("true") || !matches!(handle.location(), ThreadLocation::Away(..)) {
             std::thread::yield_now();
         }
         // From the first moments on.
@@ -125,11 +141,8 @@ pub fn cancels(asked: &Asked, client: &Orb) {
         handle.cancel().expect("it runs");
         let ended = root.join().ok().and_then(Result::err).expect("it is cancelled");
         to_root.push(ended - sent);
-        let head = reports.name().expect("it answers").parse::<u64>().expect("a number");
-        // If it was cancelled before it began, no servant saw it.
-        if head > 0 {
-            to_head.push(head.saturating_sub(sent));
-        }
+        let head = state().rsplit(' ').next().and_then(|time| time.parse::<u64>().ok()).expect("a number");
+        to_head.push(head.saturating_sub(sent));
     }
     ends.store(true, Ordering::Relaxed);
     load.into_iter().for_each(|client| client.join().expect("it ends"));

@@ -10,22 +10,33 @@ const LEN: usize = Header::LEN + 4;
 /// begin with a message; what is not whole, and what is no GIOP, stays.
 pub(crate) fn extract_cancels(octets: &mut Vec<u8>, mut cancel: impl FnMut(u32) -> bool) {
     let mut at = 0;
-    while let Some(header) = octets.get(at..).and_then(|rest| rest.first_chunk()) {
-        let Ok(header) = Header::decode(header) else { return };
-        let end = at.saturating_add(header.whole());
-        if end > octets.len() {
-            return;
-        }
-        let id = octets[at..end].get(Header::LEN..LEN).and_then(|id| <[u8; 4]>::try_from(id).ok());
-        let id = id.map(|id| match header.order {
-            ByteOrder::Big => u32::from_be_bytes(id),
-            ByteOrder::Little => u32::from_le_bytes(id),
-        });
-        match id.filter(|_| header.kind == MessageKind::CancelRequest) {
+    while let Some((header, message)) = first_message(&octets[at..]) {
+        let end = at + message.len();
+        match cancelled(&header, message) {
             Some(id) if cancel(id) => drop(octets.drain(at..end)),
             _ => at = end,
         }
     }
+}
+
+/// The request id, if a whole CancelRequest stands first.
+pub(super) fn first_cancel(octets: &[u8]) -> Option<u32> {
+    let (header, message) = first_message(octets)?;
+    cancelled(&header, message)
+}
+
+/// The first message, if it is whole.
+fn first_message(octets: &[u8]) -> Option<(Header, &[u8])> {
+    let header = Header::decode(octets.first_chunk()?).ok()?;
+    Some((header, octets.get(..header.whole())?))
+}
+
+fn cancelled(header: &Header, message: &[u8]) -> Option<u32> {
+    let id = message.get(Header::LEN..LEN)?.try_into().ok().filter(|_| header.kind == MessageKind::CancelRequest)?;
+    Some(match header.order {
+        ByteOrder::Big => u32::from_be_bytes(id),
+        ByteOrder::Little => u32::from_le_bytes(id),
+    })
 }
 
 #[cfg(test)]
@@ -49,7 +60,8 @@ mod tests {
         fn whole_cancels_are_found_in_order_and_all_other_octets_stay(
             ids in prop::collection::vec(prop::option::of(0..9u32), 0..12), cut in 0..20usize,
         ) {
-            let mut octets = ids.iter().flat_map(|id| message(*id)).collect::<Vec<_>>();
+            let all = ids.iter().flat_map(|id| message(*id)).collect::<Vec<_>>();
+            let mut octets = all.clone();
             octets.truncate(octets.len().saturating_sub(cut));
             let (mut whole, mut end) = (Vec::new(), 0);
             for id in &ids {
@@ -66,6 +78,8 @@ mod tests {
             let removed = found.iter().filter(|id| *id % 2 == 0).count();
             prop_assert_eq!(before - octets.len(), removed * LEN);
             prop_assert_eq!(found, whole);
+            let first = ids.first().copied().flatten();
+            prop_assert_eq!(first_cancel(&all), first);
         }
 
         #[test]

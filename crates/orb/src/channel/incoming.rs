@@ -7,6 +7,7 @@ use hyoshi_wire::Limits;
 use hyoshi_wire::giop::{Fault, Header, Reassembler, Received};
 
 use super::Pace;
+use super::cancels::first_cancel;
 
 /// Octets received from a socket.
 ///
@@ -68,6 +69,11 @@ impl Remainder<'_> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.octets.is_empty()
+    }
+
+    /// Whether a CancelRequest for this request stands first.
+    pub(crate) fn cancels(&self, request: Option<u32>) -> bool {
+        request.is_some() && first_cancel(self.octets) == request
     }
 
     /// For another thread.

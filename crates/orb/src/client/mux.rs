@@ -497,6 +497,11 @@ impl CancelPath for Mux {
         }
     }
 
+    fn give_up(&self, request: u32) {
+        let reply = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&request));
+        reply.inspect(|reply| reply.keep(Err(CallFailure::TimedOut)));
+    }
+
     fn address(&self) -> Option<SocketAddr> {
         self.socket.link.addresses().0
     }

@@ -292,7 +292,7 @@ impl CallInProgress<'_> {
                     return Ok(ReplyContent::Outcome);
                 }
                 let (id, reply) = mux.request(until, |id, opening, to| message.put(id, opening, to))?;
-                let _sent = thread.as_ref().map(|thread| thread.part().sent(mux.clone(), id, route.version));
+                let _sent = thread.as_ref().map(|thread| thread.sent(mux.clone(), id, route.version));
                 let reply = wait_for(&reply, sooner(until, timeouts.reply)).inspect_err(|failure| {
                     if *failure == CallFailure::TimedOut {
                         mux.cancel(id, route.version);
@@ -323,7 +323,7 @@ impl CallInProgress<'_> {
             return Ok(ReplyContent::Outcome);
         }
         let until = sooner(self.until, self.timeouts.reply);
-        let _sent = self.thread.as_ref().map(|thread| thread.part().sent(line.stream(), id, message.route.version));
+        let _sent = self.thread.as_ref().map(|thread| thread.sent(line.stream(), id, message.route.version));
         let mut content = ReplyContent::Outcome;
         let read = |reply: Reply<'_>| {
             content = understand(self.orb, message.out, reply, accept)?;

@@ -20,7 +20,7 @@ use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
-use crate::rt::threads::{self, SentHop, ThreadCall};
+use crate::rt::threads::{self, ThreadCall};
 use crate::rt::{self, ClientPolicies, Priority, TimingContext};
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
@@ -55,7 +55,8 @@ struct SentCall {
     reply: Arc<PendingReply>,
     /// Of a distributable thread.
     thread: Option<ThreadCall>,
-    hop: Option<SentHop>,
+    /// The number of its request.
+    hop: Option<u32>,
 }
 
 impl<R, E: Raises> Pending<R, E> {
@@ -186,7 +187,7 @@ impl<R, E: Raises> Pending<R, E> {
         }
         match std::mem::replace(&mut self.0, PendingState::Over(None)) {
             PendingState::Sent(mut sent, results) => {
-                sent.hop = None;
+                sent.forget_hop();
                 let outcome = sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results);
                 match &sent.thread {
                     Some(thread) => Some(thread.outcome(outcome)),
@@ -199,6 +200,13 @@ impl<R, E: Raises> Pending<R, E> {
 }
 
 impl SentCall {
+    /// A cancel of its thread does not follow it any more.
+    fn forget_hop(&mut self) {
+        if let (Some(thread), Some(number)) = (&self.thread, self.hop.take()) {
+            thread.part().replied(number);
+        }
+    }
+
     fn conclude<R, E: Raises>(&self, arrived: Result<&Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
         let orb = self.object.orb()?;
         crate::shared::use_orb(&orb);
@@ -241,7 +249,8 @@ impl SentCall {
 
 impl<R, E> Drop for Pending<R, E> {
     fn drop(&mut self) {
-        if let PendingState::Sent(sent, _) = &self.0 {
+        if let PendingState::Sent(sent, _) = &mut self.0 {
+            sent.forget_hop();
             sent.mux.cancel(sent.id, sent.route.version);
         }
     }

@@ -17,7 +17,7 @@ use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
 use crate::channel::{self, Incoming, Parked, ReceiveError, Receiver, TurnEnd, Whole, receive};
 use crate::rt;
-use crate::rt::threads::QueuedPart;
+use crate::rt::threads::{self, QueuedPart};
 use crate::shared::Shared;
 
 /// Replies larger than this do not stay allocated.
@@ -205,7 +205,7 @@ impl Lane {
         let mut early = |octets: &[u8]| self.send(connection, octets);
         let verdict = match decoded {
             None => serve::message(orb, terms, received, thread, to, &mut early),
-            Some(decoded) => serve::decoded(orb, terms, received, decoded, to, &mut early),
+            Some(decoded) => serve::decoded(orb, terms, received, decoded, thread, to, &mut early),
         };
         let sent = to.is_empty() || send(self, connection, to.bytes());
         // Only now: the reply is sent at the request's priority.
@@ -235,6 +235,15 @@ impl Lane {
             self.send(connection, &message_error(version));
         }
     }
+}
+
+/// The distributable thread of a request that was cancelled before it could run; `None` if it has none.
+#[cold]
+fn queue_cancelled(connection: &Arc<Connection>, received: &Received<'_>) -> Option<QueuedPart> {
+    let Ok(Message::Request(request)) = serve::decode(&connection.socket.terms, received) else { return None };
+    // A refusal is repeated when it runs.
+    let queued = threads::queue(&request, connection.clone()).ok().flatten();
+    queued.inspect(QueuedPart::cancel)
 }
 
 /// A thread that reads a connection and runs its requests: read, run, reply, and read again.
@@ -310,7 +319,10 @@ impl Receiver for Reading<'_> {
             }
         }
         // If another message follows, the client does not wait for the reply to this call.
-        let mut handed = None;
+        let (mut handed, mut thread) = (None, None);
+        if rest.cancels(received.id()) {
+            thread = queue_cancelled(connection, &received);
+        }
         if !rest.is_empty() {
             self.round.begin();
             if received.wants_reply() {
@@ -333,7 +345,7 @@ impl Receiver for Reading<'_> {
         {
             lane.arm(connection);
         }
-        if !lane.run_one(orb, connection, &received, decoded.as_mut(), None, to, Lane::send) {
+        if !lane.run_one(orb, connection, &received, decoded.as_mut(), thread, to, Lane::send) {
             return ControlFlow::Break(AfterRead::Close);
         }
         if let Some(began) = began {

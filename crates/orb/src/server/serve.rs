@@ -40,7 +40,7 @@ pub(crate) fn message(
 ) -> AfterMessage {
     let header = received.header();
     if header.kind != MessageKind::Request {
-        return decoded(orb, terms, received, &mut decode(terms, received), to, early);
+        return decoded(orb, terms, received, &mut decode(terms, received), thread, to, early);
     }
     prepare(terms, header.version, to);
     let mut request = Request::unread(received.body_in(chars(terms, header.version)));
@@ -94,13 +94,14 @@ pub(crate) fn decoded(
     terms: &Negotiated,
     received: &Received<'_>,
     message: &mut Result<Message<'_>, DecodeError>,
+    thread: Option<QueuedPart>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> AfterMessage {
     let version = received.header().version;
     prepare(terms, version, to);
     match message {
-        Ok(Message::Request(request)) => answer(orb, terms, request, None, to, early),
+        Ok(Message::Request(request)) => answer(orb, terms, request, thread, to, early),
         Ok(Message::LocateRequest(request)) => {
             locate(orb, request, to);
             AfterMessage::Go

@@ -25,9 +25,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use hyoshi_model::Span;
 use hyoshi_os::Spawn;
 use hyoshi_wire::giop::ThreadId;
-use hyoshi_wire::{Completed, SystemException, SystemKind};
+use hyoshi_wire::{Completed, SystemException, SystemKind, Version};
 
 use super::timing::{self, CallTiming, ThreadTiming};
 use super::{Priority, current as rt_current};
@@ -35,9 +36,9 @@ use crate::minor;
 use crate::raises::Raises;
 
 use part::CANCELLED;
-pub(crate) use part::{CancelPath, SentHop, ThreadPart};
+pub(crate) use part::{CancelPath, ThreadPart};
 pub use part::{ThreadLocation, ThreadStatus};
-pub(crate) use registry::cancel as cancel_arrived;
+pub(crate) use registry::{cancel as cancel_arrived, give_up_late};
 use serving::ServedRequest;
 pub(crate) use serving::{QueuedPart, cancel_request, queue, visit};
 pub(crate) use watch::start_watch;
@@ -48,6 +49,9 @@ pub const SEGMENTS: usize = 32;
 /// The most distributable threads in a process. A thread counts once for its root, and once for each of its requests
 /// that servants of the process run.
 pub const PARTS: usize = 4096;
+
+/// How long a call of a cancelled thread waits for its reply. Then it fails, as after a timeout.
+pub const UNWINDS_WITHIN: Span = Span::from_secs(10);
 
 thread_local! {
     static POSITION: RefCell<ThreadPosition> = const { RefCell::new(ThreadPosition { part: None, request: None }) };
@@ -409,8 +413,14 @@ pub(crate) fn begin_call(waits: bool) -> Result<Option<ThreadCall>, SystemExcept
 }
 
 impl ThreadCall {
-    pub(crate) fn part(&self) -> &Arc<ThreadPart> {
+    pub(crate) fn part(&self) -> &ThreadPart {
         &self.0
+    }
+
+    /// Its request was sent whole: a cancel follows it until the result is dropped.
+    #[inline]
+    pub(crate) fn sent(&self, path: Arc<dyn CancelPath>, request: u32, version: Version) -> SentHop<'_> {
+        SentHop { part: &self.0, number: self.0.sent(path, request, version) }
     }
 
     /// Its outcome: THREAD_CANCELLED if the thread was cancelled meanwhile.
@@ -427,6 +437,20 @@ impl ThreadCall {
         }
         let completed = system.map_or(Completed::Yes, |exception| exception.completed);
         Err(SystemException { completed, ..CANCELLED }.into())
+    }
+}
+
+/// A two-way request under way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct SentHop<'a> {
+    part: &'a ThreadPart,
+    number: u32,
+}
+
+impl Drop for SentHop<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.part.replied(self.number);
     }
 }
 

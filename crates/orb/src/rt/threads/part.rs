@@ -4,15 +4,15 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use hyoshi_os::PiMutex;
 use hyoshi_wire::giop::ThreadId;
 use hyoshi_wire::{SystemException, SystemKind, Version};
 
 use super::SEGMENTS;
-use crate::minor;
 use crate::rt::timing::ThreadTiming;
+use crate::{channel, minor};
 
 /// Oneways of a part that a cancel reaches.
 const ONEWAYS: usize = 8;
@@ -21,6 +21,9 @@ const ONEWAYS: usize = 8;
 pub(crate) trait CancelPath: fmt::Debug + Send + Sync {
     /// Sends a CancelRequest for this request, without waiting.
     fn send_cancel(&self, request: u32, version: Version);
+
+    /// The call of this request, if it still waits for a reply, fails.
+    fn give_up(&self, request: u32);
 
     /// The server's address; `None` over a Unix socket.
     fn address(&self) -> Option<SocketAddr>;
@@ -47,17 +50,23 @@ pub(crate) struct ThreadPart {
     pub(super) has_forked: AtomicBool,
     /// [`IS_CANCELLED`] and [`HAS_ENDED`].
     status: AtomicU8,
+    /// When it was cancelled, in milliseconds of the coarse clock.
+    cancelled_at: AtomicU64,
+    /// Open segments: the first ones of the state's. Only the thread that runs the part changes it, under the lock.
+    depth: AtomicUsize,
     state: PiMutex<PartState>,
 }
+
+/// When a part was last cancelled.
+pub(super) static LAST_CANCEL: AtomicU64 = AtomicU64::new(0);
 
 const IS_CANCELLED: u8 = 1;
 const HAS_ENDED: u8 = 2;
 
 #[derive(Debug, Default)]
 struct PartState {
-    /// Open segments are the first `depth`. The others keep their memory.
+    /// The open ones are the first. The others keep their memory.
     segments: Vec<OpenSegment>,
-    depth: usize,
     /// Two-way requests without a reply.
     calls: Vec<SentRequest>,
     /// The last oneways.
@@ -122,6 +131,8 @@ impl ThreadPart {
             calling: AtomicU32::new(0),
             has_forked: AtomicBool::new(false),
             status: AtomicU8::new(0),
+            cancelled_at: AtomicU64::new(0),
+            depth: AtomicUsize::new(0),
             state: PiMutex::default(),
         }
     }
@@ -132,8 +143,8 @@ impl ThreadPart {
         *self.calling.get_mut() = 0;
         *self.has_forked.get_mut() = false;
         *self.status.get_mut() = 0;
+        *self.depth.get_mut() = 0;
         let state = self.state.get_mut();
-        state.depth = 0;
         state.calls.clear();
         state.oneways.clear();
     }
@@ -162,7 +173,7 @@ impl ThreadPart {
         if self.status() == ThreadStatus::Ended {
             return ThreadLocation::Ended;
         }
-        let segments = state.segments[..state.depth].iter().map(|open| open.name.clone()).collect();
+        let segments = state.segments[..self.depth()].iter().map(|open| open.name.clone()).collect();
         match state.calls.last() {
             Some(call) => ThreadLocation::Away(call.path.address(), segments),
             None => ThreadLocation::Here(segments),
@@ -172,27 +183,43 @@ impl ThreadPart {
     /// Cancels it: its own next scheduling point fails, and a CancelRequest follows each request under way. False if it
     /// has ended: otherwise a scheduling point, or its end here, reports it.
     pub(crate) fn cancel(&self) -> bool {
-        let before = self.status.fetch_or(IS_CANCELLED, Ordering::SeqCst);
-        if before == 0 {
+        let runs = |status| (status & HAS_ENDED == 0).then_some(status | IS_CANCELLED);
+        let before = self.status.fetch_update(Ordering::SeqCst, Ordering::SeqCst, runs);
+        if before == Ok(0) {
+            self.cancelled_at.store(channel::now(), Ordering::Relaxed);
+            LAST_CANCEL.store(channel::now(), Ordering::Relaxed);
             let state = self.state.lock();
             state.calls.iter().chain(&state.oneways).for_each(SentRequest::cancel);
         }
-        before & HAS_ENDED == 0
+        before.is_ok()
+    }
+
+    /// Its calls wait no longer if it was cancelled before this time.
+    pub(super) fn give_up(&self, before: u64) {
+        if self.is_cancelled() && self.cancelled_at.load(Ordering::Relaxed) < before {
+            let state = self.state.lock();
+            state.calls.iter().for_each(|call| call.path.give_up(call.request));
+        }
     }
 
     /// It has ended here. True if it was cancelled before.
+    #[inline]
     pub(super) fn end(&self) -> bool {
+        let status = self.status.load(Ordering::SeqCst);
+        if status & HAS_ENDED != 0 {
+            return status & IS_CANCELLED != 0;
+        }
         self.status.fetch_or(HAS_ENDED, Ordering::SeqCst) & IS_CANCELLED != 0
     }
 
+    #[inline]
     pub(super) fn depth(&self) -> usize {
-        self.state.lock().depth
+        self.depth.load(Ordering::Relaxed)
     }
 
     /// Opens a segment, to return to `before` at its end.
     pub(super) fn open(&self, name: &str, before: ThreadTiming) -> Result<(), SystemException> {
-        let mut state = self.state.lock();
-        let depth = state.depth;
+        let (mut state, depth) = (self.state.lock(), self.depth());
         if depth >= SEGMENTS {
             return Err(SystemKind::ImpLimit.not_done(minor::SEGMENT_LIMIT));
         }
@@ -203,37 +230,37 @@ impl ThreadPart {
         open.name.clear();
         open.name.push_str(name);
         open.before = before;
-        state.depth += 1;
+        self.depth.store(depth + 1, Ordering::Relaxed);
         Ok(())
     }
 
     /// Whether the innermost open segment has this name; an empty name is any.
     pub(super) fn is_within(&self, name: &str) -> Result<(), SystemException> {
-        self.state.lock().is_within(name)
+        self.state.lock().is_within(self.depth(), name)
     }
 
     /// Closes the innermost segment, which has this name or any if it is empty. Returns the timing before it, and how
     /// many are open still.
     pub(super) fn close(&self, name: &str) -> Result<(ThreadTiming, usize), SystemException> {
-        let mut state = self.state.lock();
-        state.is_within(name)?;
-        state.depth -= 1;
-        Ok((state.segments[state.depth].before, state.depth))
+        let (state, depth) = (self.state.lock(), self.depth());
+        state.is_within(depth, name)?;
+        self.depth.store(depth - 1, Ordering::Relaxed);
+        Ok((state.segments[depth - 1].before, depth - 1))
     }
 
     /// Closes the segments from this depth on. Returns the timing before them, if there were any.
     pub(super) fn close_from(&self, depth: usize) -> Option<ThreadTiming> {
-        let mut state = self.state.lock();
-        if state.depth <= depth {
+        let state = self.state.lock();
+        if self.depth() <= depth {
             return None;
         }
-        state.depth = depth;
+        self.depth.store(depth, Ordering::Relaxed);
         Some(state.segments[depth].before)
     }
 
-    /// A two-way request was sent whole: a cancel follows it until the result is dropped.
+    /// A two-way request was sent whole: a cancel follows it until [`replied`](Self::replied). Returns its number.
     #[inline]
-    pub(crate) fn sent(self: &Arc<Self>, path: Arc<dyn CancelPath>, request: u32, version: Version) -> SentHop {
+    pub(crate) fn sent(&self, path: Arc<dyn CancelPath>, request: u32, version: Version) -> u32 {
         let mut state = self.state.lock();
         let number = state.number();
         let sent = SentRequest { number, path, request, version };
@@ -242,7 +269,17 @@ impl ThreadPart {
             sent.cancel();
         }
         state.calls.push(sent);
-        SentHop { part: self.clone(), number }
+        number
+    }
+
+    /// The request of this number has its reply, or no call waits for one.
+    #[inline]
+    pub(crate) fn replied(&self, number: u32) {
+        let mut state = self.state.lock();
+        // The last one, except with asynchronous calls.
+        let gone = state.calls.iter().rposition(|call| call.number == number).map(|at| state.calls.swap_remove(at));
+        drop(state);
+        drop(gone);
     }
 
     /// A oneway was sent. Only the last ones are remembered.
@@ -265,29 +302,11 @@ impl PartState {
         self.next
     }
 
-    fn is_within(&self, name: &str) -> Result<(), SystemException> {
-        match self.segments[..self.depth].last() {
+    fn is_within(&self, depth: usize, name: &str) -> Result<(), SystemException> {
+        match self.segments[..depth].last() {
             None => Err(SystemKind::BadInvOrder.not_done(minor::NO_SEGMENT)),
             Some(open) if name.is_empty() || open.name == name => Ok(()),
             Some(_) => Err(SystemKind::BadParam.not_done(minor::SEGMENT_NAME)),
-        }
-    }
-}
-
-/// A two-way request under way, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct SentHop {
-    part: Arc<ThreadPart>,
-    number: u32,
-}
-
-impl Drop for SentHop {
-    #[inline]
-    fn drop(&mut self) {
-        let mut state = self.part.state.lock();
-        // The last one, except with asynchronous calls.
-        if let Some(at) = state.calls.iter().rposition(|call| call.number == self.number) {
-            state.calls.swap_remove(at);
         }
     }
 }
@@ -305,6 +324,10 @@ mod tests {
             self.0.lock().push(request);
         }
 
+        fn give_up(&self, request: u32) {
+            self.0.lock().push(1000 + request);
+        }
+
         fn address(&self) -> Option<SocketAddr> {
             None
         }
@@ -315,7 +338,7 @@ mod tests {
         let (part, path) = (Arc::new(ThreadPart::new()), Arc::new(Recorded::default()));
         let sent = |request| part.sent(path.clone(), request, Version::V1_2);
         let (first, second) = (sent(2), sent(4));
-        drop(first);
+        part.replied(first);
         for oneway in 0..=ONEWAYS as u32 {
             part.sent_oneway(path.clone(), 101 + oneway * 2, Version::V1_2);
         }
@@ -324,8 +347,12 @@ mod tests {
         let mut cancelled = std::mem::take(&mut *path.0.lock());
         cancelled.sort_unstable();
         assert_eq!(cancelled, [4, 103, 105, 107, 109, 111, 113, 115, 117]);
-        drop(second);
-        drop(sent(6));
+        part.give_up(0);
+        assert!(path.0.lock().is_empty(), "it may still be answered");
+        part.give_up(u64::MAX);
+        assert_eq!(std::mem::take(&mut *path.0.lock()), [1004]);
+        part.replied(second);
+        part.replied(sent(6));
         assert_eq!(*path.0.lock(), [6], "it raced with the cancel");
         assert!(part.end());
         assert_eq!((part.status(), part.cancel()), (ThreadStatus::Ended, false));

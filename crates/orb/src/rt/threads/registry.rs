@@ -9,9 +9,10 @@ use hyoshi_os::PiMutex;
 use hyoshi_wire::giop::ThreadId;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use super::part::ThreadPart;
+use super::part::{LAST_CANCEL, ThreadPart};
 use super::watch;
 use crate::current::Served;
+use crate::limits::millis;
 use crate::minor;
 
 const SHARDS: usize = 8;
@@ -133,6 +134,20 @@ pub(super) fn parts_of(id: ThreadId) -> Vec<Arc<ThreadPart>> {
 /// The number of all parts.
 pub(super) fn count() -> usize {
     REGISTRY.iter().map(|shard| shard.lock().live().count()).sum()
+}
+
+/// Calls of parts that were cancelled long ago wait no longer for their replies.
+pub(crate) fn give_up_late(now: u64) {
+    let before = now.saturating_sub(millis(super::UNWINDS_WITHIN));
+    // Housekeeping threads look at least once a second.
+    if LAST_CANCEL.load(Ordering::Relaxed).saturating_add(2 * millis(super::UNWINDS_WITHIN)) < now {
+        return;
+    }
+    for shard in &REGISTRY {
+        let cancelled = |slot: &&PartSlot| slot.part.is_cancelled();
+        let parts: Vec<_> = shard.lock().live().filter(cancelled).map(|slot| slot.part.clone()).collect();
+        parts.iter().for_each(|part| part.give_up(before));
+    }
 }
 
 /// Cancels the threads that arrived over the connection: with this request, or with any that waits for a reply. False

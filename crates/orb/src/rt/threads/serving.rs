@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_wire::giop::{Request, ThreadId};
-use hyoshi_wire::{SystemException, SystemKind};
+use hyoshi_wire::{Completed, SystemException, SystemKind};
 
 use super::part::{CANCELLED, ThreadPart};
 use super::registry::{self, HopArrival};
@@ -35,6 +35,10 @@ impl ServedRequest {
 pub(crate) struct QueuedPart(RunningPart);
 
 impl QueuedPart {
+    pub(crate) fn cancel(&self) {
+        self.0.0.cancel();
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.0.is_cancelled()
     }
@@ -136,9 +140,11 @@ impl Visit {
 fn outcome(part: &ThreadPart, done: Result<(), SystemException>) -> Result<(), SystemException> {
     let is_cancelled = part.end();
     match done {
-        Err(exception) if is_cancelled && exception.kind != SystemKind::ThreadCancelled => {
-            Err(SystemException { completed: exception.completed, ..CANCELLED })
+        // Of a scheduling point or call within the operation: a part of it has run.
+        Err(exception) if exception.kind == SystemKind::ThreadCancelled => {
+            Err(SystemException { completed: Completed::Maybe, ..exception })
         }
+        Err(exception) if is_cancelled => Err(SystemException { completed: exception.completed, ..CANCELLED }),
         Ok(()) if is_cancelled => Err(SystemKind::ThreadCancelled.done(minor::CANCELLED)),
         Ok(()) if part.depth() > 0 => Err(SystemKind::BadInvOrder.done(minor::SEGMENT_OPEN)),
         done => done,
