@@ -16,7 +16,7 @@ include!(concat!(env!("OUT_DIR"), "/ping.rs"));
 
 pub use checks::{Able, check_all};
 pub use servant::{PeerServant, ServerReferences};
-pub use serve::serve;
+pub use serve::{serve, serve_within};
 
 /// Rust from every good IDL file of the compiler's tests compiles without a warning.
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use hyoshi_orb::{Elsewhere, Locator, Orb, Servant as Incarnation};
+use hyoshi_orb::{Around, Elsewhere, Locator, Orb, Servant as Incarnation};
 
-use crate::peers::{Peer, PeerStub};
+use crate::peers::{Peer, PeerDelegate, PeerStub};
 use crate::servant::{PeerServant, ServerReferences};
 
 /// Forwards every request to the object.
@@ -23,8 +23,17 @@ impl Locator for Forwarder {
 ///
 /// If the ORB serves already.
 pub fn serve(orb: &Orb) -> Result<PeerStub, hyoshi_orb::AdapterError> {
+    serve_within(orb, ())
+}
+
+/// The same; every request to the object runs within `around`.
+///
+/// # Errors
+///
+/// If the ORB serves already.
+pub fn serve_within(orb: &Orb, around: impl Around + 'static) -> Result<PeerStub, hyoshi_orb::AdapterError> {
     let known = Arc::new(ServerReferences::default());
-    let servant = Arc::new(PeerServant::new(orb.clone(), known.clone()));
+    let servant = Arc::new(PeerDelegate::new(PeerServant::new(orb.clone(), known.clone()), around));
     let peer = orb.adapter("peers").persistent().build()?.activate_as::<dyn Peer>("Peer", servant)?;
     let set = known.myself.set(peer.clone());
     let forwarding = orb.adapter("forwarding").locator(Forwarder(known.clone())).build()?;

@@ -308,7 +308,8 @@ impl HopParameters {
     pub fn of(system: &System) -> Self {
         let mut hops = vec![None; system.operations.len()];
         // The longest deadline, where paths part.
-        let mut chains: Vec<&Chain> = system.chains.iter().filter(|chain| chain.carried_by == ChainCarrier::Thread).collect();
+        let mut chains: Vec<&Chain> =
+            system.chains.iter().filter(|chain| chain.carried_by == ChainCarrier::Thread).collect();
         chains.sort_by_key(|chain| chain.deadline.map_or(u64::MAX, Span::as_nanos));
         for chain in chains {
             for id in chain.path.iter().skip(1) {

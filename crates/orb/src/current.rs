@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hyoshi_os::{Credentials, Dscp};
+use hyoshi_os::{Credentials, Dscp, Poller};
 
 use crate::rt::{PoolLane, Priority, PriorityCeilings};
 use crate::socket::Socket;
@@ -37,6 +38,16 @@ pub(crate) trait Served: fmt::Debug + Send + Sync {
 
     /// Lets another thread read the connection while a request of this epoch runs, unless too many of its requests run.
     fn let_others_read(self: Arc<Self>, epoch: u64);
+
+    /// Lets others than the thread of this epoch read it. False if it has a reader of its own.
+    fn offer(&self, epoch: u64) -> bool;
+
+    /// Reads what has arrived, and cancels the distributable threads that it names. True if more should be read: a
+    /// request still runs.
+    fn read_cancels(self: Arc<Self>, buffer: &mut [u8]) -> bool;
+
+    /// Reports octets that arrive to this poller, once.
+    fn watch(&self, poller: &Poller, number: u64) -> io::Result<()>;
 
     /// Keeps a thread of the lane for other requests, until [`unspare`](Self::unspare). False if it is the last one.
     fn spare(&self) -> bool;
@@ -191,6 +202,11 @@ pub fn spare_thread() -> Option<SpareThread> {
 /// Sets the connection that the thread serves; returns the one before.
 pub(crate) fn serve(serving: Option<Serving>) -> Option<Serving> {
     CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.serving, serving))
+}
+
+/// The connection that the thread serves, and since when it owns it.
+pub(crate) fn serving() -> Option<(Arc<dyn Served>, Option<u64>)> {
+    CURRENT.with_borrow(|current| current.serving.as_ref().map(|serving| (serving.connection.clone(), serving.epoch)))
 }
 
 /// Whether the thread serves a request of an order.

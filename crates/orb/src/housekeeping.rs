@@ -5,6 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use hyoshi_model::Instant;
 use hyoshi_os::{MonotonicClock, Wake};
 
+/// The highest SCHED_FIFO priority of all ORBs of the process.
+static HIGHEST: AtomicU8 = AtomicU8::new(0);
+
+/// See [`Housekeeping::highest`], of all ORBs of the process.
+pub(crate) fn highest_of_all() -> u8 {
+    HIGHEST.load(Ordering::Relaxed)
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Housekeeping {
@@ -46,6 +54,7 @@ impl Housekeeping {
 
     /// The thread runs above this SCHED_FIFO priority from now on.
     pub(crate) fn outrank(&self, native: u8) {
+        HIGHEST.fetch_max(native, Ordering::Relaxed);
         if self.highest.fetch_max(native, Ordering::Relaxed) < native {
             self.wake.post();
         }

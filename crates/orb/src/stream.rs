@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hyoshi_os::{Credentials, Dscp, May, PiMutex, SocketAddress, SocketStream, TcpProperties};
+use hyoshi_wire::giop::cancel_request;
+use hyoshi_wire::{ByteOrder, CharSet, Encoder, Version};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, Connection, PeerIncompatible};
 
+use crate::rt::threads::CancelPath;
 use crate::tls::Dial;
 use crate::tls::Fields;
 
@@ -168,6 +171,29 @@ impl MaybeTlsStream {
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         let chain = |secure: &Secure| secure.session.lock().tls.peer_certificates().unwrap_or_default().to_vec();
         self.secure.as_deref().map(chain).unwrap_or_default()
+    }
+}
+
+/// The connection of one call at a time, whose request was sent whole.
+impl CancelPath for MaybeTlsStream {
+    fn send_cancel(&self, request: u32, version: Version) {
+        let mut to = Encoder::new(ByteOrder::NATIVE);
+        to.speak(version, CharSet::default());
+        if cancel_request(request, &mut to).is_ok() {
+            let sent = self.write(to.bytes(), May::Never);
+            // What was sent in part would spoil the next request.
+            if sent.is_ok_and(|sent| sent > 0 && sent < to.len()) {
+                self.close();
+            }
+        }
+    }
+
+    fn give_up(&self, _: u32) {
+        self.close();
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.addresses().0
     }
 }
 

@@ -37,6 +37,7 @@ mod real_time;
 mod real_time_client;
 mod shared;
 mod slow;
+mod threads;
 mod timing;
 mod tls;
 mod tls_attacks;

@@ -118,6 +118,17 @@ codes! {
     HYOSHI + 0x71 RT_NO_BAND "The request's priority is in none of the priority bands (INV_POLICY)."
     HYOSHI + 0x72 RT_TWO_BANDS "Both the client and the object's server set priority bands (INV_POLICY)."
     HYOSHI + 0x73 RT_NO_PROTOCOL "The object has no usable endpoint of the client's protocols (INV_POLICY)."
+    HYOSHI + 0x80 CANCELLED "The distributable thread was cancelled (THREAD_CANCELLED)."
+    HYOSHI + 0x81 NO_SEGMENT "No scheduling segment that was begun here is open, or a segment within it is (BAD_INV_ORDER)."
+    HYOSHI + 0x82 SEGMENT_NAME "The innermost scheduling segment has another name (BAD_PARAM)."
+    HYOSHI + 0x83 SEGMENT_OPEN "The servant returned without ending a scheduling segment; it has ended now \
+        (BAD_INV_ORDER)."
+    HYOSHI + 0x84 SEGMENT_LIMIT "The limit of nested scheduling segments is reached (IMP_LIMIT)."
+    HYOSHI + 0x85 THREAD_LIMIT "The process has the maximum number of distributable threads (IMP_LIMIT), or the \
+        operating system starts no further thread (NO_RESOURCES)."
+    HYOSHI + 0x86 THREAD_ENDED "The distributable thread has ended in this process (BAD_INV_ORDER)."
+    HYOSHI + 0x87 THREAD_ID "The id of the distributable thread is forged, or its head is in this process (BAD_PARAM)."
+    HYOSHI + 0x88 DEADLINE_PAST "The deadline of the scheduling segment has passed (BAD_PARAM)."
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! `ping server ENDPOINT [PRIORITY]` prints "ready IOR:...". `ping client REFERENCE [SCALE [CASE]]` prints a line for
 //! each case: its name, the 50th, 90th and 99th percentile of a call, and the time of the whole run for each call, in
 //! nanoseconds. PRIORITY is the SCHED_FIFO priority of the server's lane; its threads inherit none. For TLS
-//! (`ssliop://`), PING_TLS names the file of certificate and key. With PING_TIMED calls carry their timing.
+//! (`ssliop://`), PING_TLS names the file of certificate and key. With PING_TIMED calls carry their timing, and with
+//! PING_THREADS that of a distributable thread.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use hyoshi_interop::bench::{Octets, Ping, PingStub};
 use hyoshi_model::Span;
-use hyoshi_orb::rt::{CallTiming, with_timing};
+use hyoshi_orb::rt::{CallTiming, threads, with_timing};
 use hyoshi_orb::{
     LaneOptions, Orb, SyncScope, SystemException, ThreadPolicy, TlsClient, TlsIdentity, TlsRoots, TlsServer,
 };
@@ -49,6 +50,7 @@ const CASES: [(&str, usize, usize, usize); 4] =
 const ONEWAYS: usize = 40_000;
 const TLS: &str = "PING_TLS";
 const TIMED: &str = "PING_TIMED";
+const THREADS: &str = "PING_THREADS";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -85,6 +87,7 @@ fn call(reference: &str, scale: usize, only: &str) -> Result<(), Box<dyn Error>>
     let orb = builder.build()?;
     let ping = orb.resolve::<dyn Ping>(reference)?;
     TIMED_CALLS.store(std::env::var_os(TIMED).is_some(), Ordering::Relaxed);
+    THREAD_CALLS.store(std::env::var_os(THREADS).is_some(), Ordering::Relaxed);
     let wanted = |name: &str| only.is_empty() || only == name;
     for (name, octets, threads, count) in CASES.into_iter().filter(|case| wanted(case.0)) {
         measure(name, &ping, octets, threads, count / scale + 1);
@@ -115,9 +118,13 @@ fn measure(name: &str, ping: &PingStub, octets: usize, threads: usize, count: us
 
 /// Whether calls carry their timing.
 static TIMED_CALLS: AtomicBool = AtomicBool::new(false);
+/// Whether they belong to a distributable thread.
+static THREAD_CALLS: AtomicBool = AtomicBool::new(false);
 
 fn calls_of(ping: &PingStub, octets: usize, calls: usize) -> Vec<Duration> {
     let timing = CallTiming { within: Some(Span::from_secs(60)), importance: 1, ..CallTiming::default() };
+    let is_thread = THREAD_CALLS.load(Ordering::Relaxed);
+    let _segment = is_thread.then(|| threads::segment("ping", Some(timing)).expect("the process has no other"));
     match TIMED_CALLS.load(Ordering::Relaxed) {
         true => with_timing(timing, || untimed_calls_of(ping, octets, calls)),
         false => untimed_calls_of(ping, octets, calls),

@@ -16,3 +16,4 @@ mod packets;
 mod paths;
 mod process;
 mod secure;
+mod threads;

@@ -135,10 +135,15 @@ fn on_one_cpu(asked: &Asked, program: &str) -> Command {
     command
 }
 
+/// Whether a load that began at `start` runs, and does not pause.
+pub fn is_saturated(start: Instant) -> bool {
+    start.elapsed().as_millis() % 1000 < SATURATED
+}
+
 /// Times of calls at 100 Hz while other clients saturate this object's lane, in nanoseconds.
 fn beside(asked: &Asked, load: &TrackerStub, call: &mut dyn FnMut()) -> Vec<u64> {
     let start = Instant::now();
-    let is_saturated = move || start.elapsed().as_millis() % 1000 < SATURATED;
+    let is_saturated = move || is_saturated(start);
     let (ends, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients = (0..CLIENTS).map(|_| {
         let (ends, calls, load) = (ends.clone(), calls.clone(), load.clone());

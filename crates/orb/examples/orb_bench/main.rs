@@ -3,7 +3,7 @@
 //!     cargo run --release -p hyoshi-orb --example orb_bench                 # all, at normal priority
 //!     cargo run --release -p hyoshi-orb --example orb_bench -- --fifo       # SCHED_FIFO (as root)
 //!     ... --one-cpu          both ends on CPU 0, else the server on 0 and the client on 1
-//!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes
+//!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes, cancels
 //!     ... --omniorb PROGRAM  beside the lanes, a server of omniORB: `tracker`, as `crates/interop/others/build` builds it
 //!
 //! The server is a process of its own. Each figure is the median of five rounds. Calls beside bare sockets and omniORB:
@@ -16,6 +16,7 @@ mod authority;
 #[path = "../../tests/common/tracking.rs"]
 mod tracking;
 
+mod cancels;
 mod connections;
 mod lanes;
 mod many;
@@ -185,6 +186,7 @@ fn main() {
     let asked = Asked::from_arguments();
     match std::env::var("ORB_BENCH_SERVES").as_deref() {
         Ok("lanes") => return lanes::serve(&asked),
+        Ok("cancels") => return cancels::serve(&asked),
         Ok(_) => return serve::serve(&asked),
         Err(_) => {}
     }
@@ -212,6 +214,9 @@ fn main() {
     if asked.wants("connections") {
         connections::connections(&server, &tracker);
         connections::secure(&server);
+    }
+    if asked.wants("cancels") {
+        cancels::cancels(&asked, &client);
     }
     if asked.wants("lanes") {
         lanes::lanes(&asked, &client);

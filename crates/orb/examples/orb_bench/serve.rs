@@ -14,6 +14,14 @@ use crate::tracking::*;
 /// Does nothing, quickly; `locate` takes so many microseconds.
 pub struct Silent;
 
+/// Uses a CPU for so many microseconds.
+pub fn spin(micros: u32) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_micros(micros.into()) {
+        std::hint::spin_loop();
+    }
+}
+
 impl Named for Silent {
     fn name(&self) -> Result<String, SystemException> {
         Ok(String::new())
@@ -22,10 +30,7 @@ impl Named for Silent {
 
 impl Tracker for Silent {
     fn locate(&self, micros: u32) -> Result<Position, LocateError> {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_micros(micros.into()) {
-            std::hint::spin_loop();
-        }
+        spin(micros);
         Ok(Position::default())
     }
     fn hint(&self, _: &str, _: &[u8]) -> Result<(), SystemException> {

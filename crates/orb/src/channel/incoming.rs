@@ -7,6 +7,7 @@ use hyoshi_wire::Limits;
 use hyoshi_wire::giop::{Fault, Header, Reassembler, Received};
 
 use super::Pace;
+use super::cancels::first_cancel;
 
 /// Octets received from a socket.
 ///
@@ -70,6 +71,11 @@ impl Remainder<'_> {
         self.octets.is_empty()
     }
 
+    /// Whether a CancelRequest for this request stands first.
+    pub(crate) fn cancels(&self, request: Option<u32>) -> bool {
+        request.is_some() && first_cancel(self.octets) == request
+    }
+
     /// For another thread.
     pub(crate) fn park(&self) -> Parked {
         match self.parked {
@@ -100,6 +106,21 @@ impl Incoming {
     pub(crate) fn resume(&mut self, parked: Parked) {
         (self.at, self.end) = (parked.at, parked.octets.len());
         self.parked = Some(parked.octets);
+    }
+
+    /// Takes all octets that [`park`](Self::park) has kept. `None` while a message has begun: then they are its rest.
+    pub(crate) fn take_octets(&mut self) -> Option<Vec<u8>> {
+        if self.has_begun() {
+            return None;
+        }
+        let octets = self.parked.take().map_or_else(Vec::new, |parked| parked[self.at..self.end].to_vec());
+        (self.at, self.end) = (0, 0);
+        Some(octets)
+    }
+
+    /// Goes on with these octets, which begin with a message.
+    pub(crate) fn resume_octets(&mut self, octets: Vec<u8>) {
+        self.resume(Parked { octets: octets.into(), at: 0 });
     }
 
     /// True while octets are there that [`next`](Self::next) has not looked at.

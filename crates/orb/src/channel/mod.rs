@@ -14,6 +14,7 @@
 //!
 //! Times are milliseconds of a coarse clock: [`now`].
 
+mod cancels;
 mod incoming;
 #[cfg(test)]
 mod laws;
@@ -24,6 +25,7 @@ mod receive;
 mod send_queue;
 mod tally;
 
+pub(crate) use cancels::extract_cancels;
 pub(crate) use incoming::{Incoming, Parked, Whole};
 pub(crate) use negotiated::Negotiated;
 pub(crate) use outbox::{Announced, Outbox, Sending, slowest};

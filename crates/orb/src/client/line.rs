@@ -80,6 +80,11 @@ impl Line {
         })
     }
 
+    /// Its stream, to cancel the call.
+    pub(crate) fn stream(&self) -> Arc<MaybeTlsStream> {
+        self.stream.clone()
+    }
+
     /// Its stream, to end all calls.
     pub(super) fn link(&self) -> Weak<MaybeTlsStream> {
         Arc::downgrade(&self.stream)

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,7 @@ use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
 use crate::limits::{ClientLimits, duration, millis};
 use crate::promise::Promise;
+use crate::rt::threads::CancelPath;
 use crate::socket::{BUFFER, Socket, refused};
 use crate::stream::MaybeTlsStream;
 
@@ -229,23 +231,28 @@ impl Mux {
     }
 
     /// Sends a request without a reply, or delays it to send it with others: then it waits for nothing but room.
+    /// Returns its id.
     pub(crate) fn post(
         &self,
         put_off: bool,
         until: Option<Instant>,
         build: impl BuildRequest,
-    ) -> Result<(), CallFailure> {
-        let ticket = self.put(self.next_id(), put_off, self.room(until)?, build)?;
-        if put_off { Ok(()) } else { self.deliver(ticket, until, true) }
+    ) -> Result<u32, CallFailure> {
+        let id = self.next_id();
+        let ticket = self.put(id, put_off, self.room(until)?, build)?;
+        if !put_off {
+            self.deliver(ticket, until, true)?;
+        }
+        Ok(id)
     }
 
     /// The same without waiting: what the socket does not accept stays in the outbox, if there is room.
-    pub(crate) fn try_post(&self, put_off: bool, build: impl BuildRequest) -> Result<(), CallFailure> {
-        let out = self.try_room()?.ok_or(CallFailure::Backlog)?;
-        if self.put(self.next_id(), put_off, out, build)?.is_some() {
+    pub(crate) fn try_post(&self, put_off: bool, build: impl BuildRequest) -> Result<u32, CallFailure> {
+        let (id, out) = (self.next_id(), self.try_room()?.ok_or(CallFailure::Backlog)?);
+        if self.put(id, put_off, out, build)?.is_some() {
             self.housekeeping.wake(false);
         }
-        Ok(())
+        Ok(id)
     }
 
     fn next_id(&self) -> u32 {
@@ -421,22 +428,14 @@ impl Mux {
 
     /// No caller waits for the reply to `id` any more: sends a cancel request, without waiting.
     pub(crate) fn cancel(&self, id: u32, version: Version) {
-        if !self.forget(id) {
-            return;
-        }
-        // Adds a few octets for each request that had room: bounded by those in flight.
-        let mut out = self.socket.outbox.lock();
-        let to = &mut out.queue.to;
-        to.speak(version, to.chars());
-        if cancel_request(id, to).is_ok() && matches!(self.post_all(out), Ok(Some(_))) {
-            self.housekeeping.wake(false);
+        if self.forget(id) {
+            self.send_cancel(id, version);
         }
     }
 
     fn forget(&self, id: u32) -> bool {
         self.waiting.lock().as_mut().is_some_and(|waiting| waiting.remove(&id).is_some())
     }
-
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.socket.link.close();
@@ -487,6 +486,27 @@ impl Mux {
 }
 
 /// Passes replies to their callers until the connection ends.
+impl CancelPath for Mux {
+    fn send_cancel(&self, id: u32, version: Version) {
+        // Adds a few octets for each request that had room: bounded by those in flight.
+        let mut out = self.socket.outbox.lock();
+        let to = &mut out.queue.to;
+        to.speak(version, to.chars());
+        if cancel_request(id, to).is_ok() && matches!(self.post_all(out), Ok(Some(_))) {
+            self.housekeeping.wake(false);
+        }
+    }
+
+    fn give_up(&self, request: u32) {
+        let reply = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&request));
+        reply.inspect(|reply| reply.keep(Err(CallFailure::TimedOut)));
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.socket.link.addresses().0
+    }
+}
+
 impl Receiver for &Mux {
     type Stop = CallFailure;
 

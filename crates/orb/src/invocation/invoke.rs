@@ -24,6 +24,7 @@ use crate::client::{Line, Opening, Over, Patience, wait_for};
 use crate::failure::CallFailure;
 use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
+use crate::rt::threads::{self, ThreadCall};
 use crate::rt::{self, ClientPolicies, OnewayOverflow, OperationCall, Priority, TimingContext};
 use crate::shared::{Shared, use_orb};
 use crate::{current, minor, waits};
@@ -83,10 +84,11 @@ pub(crate) fn invoke(
     if current::makes_some() && orb.own_key(object.ior()).is_some_and(|key| current::makes(&key)) {
         return Err(SystemKind::BadInvOrder.not_done(minor::OWN_OBJECT));
     }
+    let thread = threads::begin_call(request.response.expected())?;
     current::let_others_read();
     // While it waits, the thread has no timing: its job has released the lane.
     let until = timeouts.round_trip.map(after_now);
-    let mut call = CallInProgress { orb, timeouts, request, timing: None, part: None, until };
+    let mut call = CallInProgress { orb, timeouts, request, timing: None, part: None, thread, until };
     if request.response == Response::Target
         && let Some((part, timing)) = rt::operation_call(object.ior(), request.operation)
     {
@@ -94,9 +96,13 @@ pub(crate) fn invoke(
     } else if let Some(timing) = rt::timing() {
         call.timing = Some(TimingContext::new(&timing, orb.kokyu_timing)?);
     }
-    match request.response.expected() {
+    let outcome = match request.response.expected() {
         true => waits::wait(|| call.follow(object, accept)),
         false => call.follow(object, accept),
+    };
+    match &call.thread {
+        Some(thread) => thread.outcome(outcome),
+        None => outcome,
     }
 }
 
@@ -145,6 +151,8 @@ struct CallInProgress<'a> {
     timing: Option<TimingContext>,
     /// The call of an operation of a file.
     part: Option<[u8; OperationCall::LEN]>,
+    /// Of a distributable thread.
+    thread: Option<ThreadCall>,
     until: Option<Instant>,
 }
 
@@ -201,6 +209,9 @@ impl CallInProgress<'_> {
         propagated: Option<Priority>,
         accept: Accept<'_>,
     ) -> Result<ReplyContent, CallFailure> {
+        if let Some(thread) = &self.thread {
+            thread.part().check().map_err(CallFailure::Raised)?;
+        }
         let mut out = Outgoing { operation: self.request.operation, key: &route.key, contexts: Vec::new() };
         let all = &self.orb.client_interceptors;
         for (at, interceptor) in all.iter().enumerate() {
@@ -224,18 +235,23 @@ impl CallInProgress<'_> {
     }
 
     fn send(&self, message: &RequestMessage<'_>, accept: Accept<'_>) -> Result<ReplyContent, CallFailure> {
-        let &CallInProgress { orb, timeouts, request, until, .. } = self;
+        let &CallInProgress { orb, timeouts, request, until, ref thread, .. } = self;
         let route = message.route;
         let patience = Patience { each: duration(timeouts.connect), until };
         let both = route.peer.both_ways(route.version, route.chars, &patience)?;
         let waits = request.overflow(orb) == OnewayOverflow::Wait;
-        if request.put_off || !waits {
+        // A cancel may follow a oneway while other calls use the connection: only a shared one allows that.
+        let may_follow = thread.is_some() && !request.response.expected();
+        if request.put_off || !waits || may_follow {
             let mux = both.map_or_else(|| route.peer.mux(&patience), Ok)?;
             let message = RequestMessage { route: &route.over(mux.chars()), ..*message };
             let put = |id, opening: Opening<'_>, to: &mut Encoder| message.put(id, opening, to);
-            match waits {
+            let id = match waits {
                 true => mux.post(request.put_off, until, put)?,
                 false => mux.try_post(request.put_off, put)?,
+            };
+            if let Some(thread) = thread {
+                thread.part().sent_oneway(mux.clone(), id, route.version);
             }
             // Afterwards: connecting may have taken longer than the next tick is away.
             if request.put_off {
@@ -276,6 +292,7 @@ impl CallInProgress<'_> {
                     return Ok(ReplyContent::Outcome);
                 }
                 let (id, reply) = mux.request(until, |id, opening, to| message.put(id, opening, to))?;
+                let _sent = thread.as_ref().map(|thread| thread.sent(mux.clone(), id, route.version));
                 let reply = wait_for(&reply, sooner(until, timeouts.reply)).inspect_err(|failure| {
                     if *failure == CallFailure::TimedOut {
                         mux.cancel(id, route.version);
@@ -306,6 +323,7 @@ impl CallInProgress<'_> {
             return Ok(ReplyContent::Outcome);
         }
         let until = sooner(self.until, self.timeouts.reply);
+        let _sent = self.thread.as_ref().map(|thread| thread.sent(line.stream(), id, message.route.version));
         let mut content = ReplyContent::Outcome;
         let read = |reply: Reply<'_>| {
             content = understand(self.orb, message.out, reply, accept)?;

@@ -20,6 +20,7 @@ use crate::intercept::Outgoing;
 use crate::limits::{Timeouts, duration};
 use crate::outcome::CallOutcome;
 use crate::raises::Raises;
+use crate::rt::threads::{self, ThreadCall};
 use crate::rt::{self, ClientPolicies, Priority, TimingContext};
 
 type Results<R> = Box<dyn for<'a, 'b> Fn(&'a mut Decoder<'b>) -> Result<R, DecodeError> + Send>;
@@ -52,6 +53,10 @@ struct SentCall {
     mux: Arc<Mux>,
     id: u32,
     reply: Arc<PendingReply>,
+    /// Of a distributable thread.
+    thread: Option<ThreadCall>,
+    /// The number of its request.
+    hop: Option<u32>,
 }
 
 impl<R, E: Raises> Pending<R, E> {
@@ -70,6 +75,7 @@ impl<R, E: Raises> Pending<R, E> {
         results: Results<R>,
     ) -> Result<Result<Self, Results<R>>, SystemException> {
         let orb = object.orb()?;
+        let thread = threads::begin_call(true)?;
         let target = object.target();
         let mut request =
             Invocation { operation, response: Response::Target, put_off: false, arguments, policies, caller: OfThread };
@@ -124,11 +130,27 @@ impl<R, E: Raises> Pending<R, E> {
                 _ => return Ok(Err(results)),
             };
         };
+        let hop = thread.as_ref().map(|thread| thread.part().sent(mux.clone(), id, route.version));
         let until = invoke::sooner(end, timeouts.reply);
         let caller = rt::outgoing(&orb.rt);
         let policies = request.policies.as_deref().cloned();
         let (object, timeouts, route) = (object.clone(), *timeouts, route.clone());
-        let sent = SentCall { object, operation, body, timeouts, policies, caller, end, until, route, mux, id, reply };
+        let sent = SentCall {
+            object,
+            operation,
+            body,
+            timeouts,
+            policies,
+            caller,
+            end,
+            until,
+            route,
+            mux,
+            id,
+            reply,
+            thread,
+            hop,
+        };
         Ok(Ok(Pending(PendingState::Sent(Box::new(sent), results))))
     }
 
@@ -164,8 +186,13 @@ impl<R, E: Raises> Pending<R, E> {
             }
         }
         match std::mem::replace(&mut self.0, PendingState::Over(None)) {
-            PendingState::Sent(sent, results) => {
-                Some(sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results))
+            PendingState::Sent(mut sent, results) => {
+                sent.forget_hop();
+                let outcome = sent.conclude(wait_for(&sent.reply, Some(Instant::now())), results);
+                match &sent.thread {
+                    Some(thread) => Some(thread.outcome(outcome)),
+                    None => Some(outcome),
+                }
             }
             PendingState::Over(outcome) => outcome,
         }
@@ -173,6 +200,13 @@ impl<R, E: Raises> Pending<R, E> {
 }
 
 impl SentCall {
+    /// A cancel of its thread does not follow it any more.
+    fn forget_hop(&mut self) {
+        if let (Some(thread), Some(number)) = (&self.thread, self.hop.take()) {
+            thread.part().replied(number);
+        }
+    }
+
     fn conclude<R, E: Raises>(&self, arrived: Result<&Kept, CallFailure>, results: Results<R>) -> Result<R, E> {
         let orb = self.object.orb()?;
         crate::shared::use_orb(&orb);
@@ -215,7 +249,8 @@ impl SentCall {
 
 impl<R, E> Drop for Pending<R, E> {
     fn drop(&mut self) {
-        if let PendingState::Sent(sent, _) = &self.0 {
+        if let PendingState::Sent(sent, _) = &mut self.0 {
+            sent.forget_hop();
             sent.mux.cancel(sent.id, sent.route.version);
         }
     }

@@ -12,6 +12,8 @@ use hyoshi_os::{Clock, MonotonicClock, Spawn, ThreadPolicy, set_own_policy};
 use hyoshi_wire::ior::IorEndpoint;
 
 use super::{OPENS_WITHIN, Running};
+use crate::channel;
+use crate::rt::threads::{give_up_late, start_watch};
 
 /// The period while lanes are busy.
 const TICK: Span = Span::from_millis(10);
@@ -62,6 +64,8 @@ fn run(orb: &Weak<Running>, mut highest: u8) {
             // Without a further thread the lane continues with those it has.
             let _ = lane.grow();
         }
+        start_watch();
+        give_up_late(channel::now());
         let left = shared.peers.try_flush();
         if now.duration_since(round) >= Duration::from_millis(900) {
             round = now;

@@ -11,6 +11,7 @@ mod network;
 mod priority;
 mod scheduling;
 mod settings;
+pub mod threads;
 mod timing;
 mod transform;
 
@@ -34,7 +35,7 @@ pub(crate) use settings::{LanePlace, PoolLane, PoolPlaces, RtSettings};
 pub use timing::{
     CallTiming, KokyuTiming, RequestTiming, ThreadId, machine_clock, on_machine_clock, timing_source, with_timing,
 };
-pub(crate) use timing::{TimingContext, carried, operation_call, serve};
+pub(crate) use timing::{TimingContext, carried, operation_call};
 pub use timing::{call_source, carrying, timing};
 pub use transform::PriorityTransform;
 

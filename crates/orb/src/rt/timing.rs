@@ -32,12 +32,13 @@ pub struct CallTiming {
 }
 
 /// The timing of the calling thread.
-#[derive(Clone, Copy)]
-enum ThreadTiming {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum ThreadTiming {
+    #[default]
     None,
     /// Of the request that it serves.
     Received(RequestTiming),
-    /// By [`with_timing`].
+    /// By [`with_timing`], or a segment of a distributable thread.
     Chosen(RequestTiming),
 }
 
@@ -52,6 +53,7 @@ static CALLS: OnceLock<CallSource> = OnceLock::new();
 type CallSource = fn(&Ior, &str) -> Option<OperationCall>;
 
 /// Restores the thread's timing when it is dropped.
+#[derive(Debug)]
 pub(crate) struct Restore(ThreadTiming);
 
 impl Drop for Restore {
@@ -70,20 +72,42 @@ pub fn machine_clock() -> u64 {
 /// Calls within `run` on this thread carry this timing, and calls of the servants that they reach. In a node,
 /// calls of a job carry the job's timing by default. Calls of the file always do.
 pub fn with_timing<R>(timing: CallTiming, run: impl FnOnce() -> R) -> R {
+    let thread = self::timing().map_or(ThreadId::NONE, |own| own.thread);
+    let _restore = Restore(begin_chosen(Some(&timing), thread));
+    run()
+}
+
+/// The timing of calls of this distributable thread from now on; without `timing` that of the thread.
+pub(super) fn chosen(timing: Option<&CallTiming>, thread: ThreadId) -> RequestTiming {
+    let own = match timing {
+        None => self::timing(),
+        Some(_) => None,
+    };
+    if let Some(own) = own {
+        return RequestTiming { thread, ..own };
+    }
+    let timing = timing.copied().unwrap_or_default();
     let sent = monotonic().as_nanos();
-    let deadline = timing.within.map_or(u64::MAX, |within| sent.saturating_add(within.as_nanos()));
-    let chosen = RequestTiming {
+    RequestTiming {
         clock: machine_clock(),
         sent,
         origin: sent,
-        deadline,
+        deadline: timing.within.map_or(u64::MAX, |within| sent.saturating_add(within.as_nanos())),
         execution: timing.execution.as_nanos(),
         importance: timing.importance,
         critical: timing.critical,
-        thread: self::timing().map_or(ThreadId::NONE, |own| own.thread),
-    };
-    let _restore = Restore(OWN.replace(ThreadTiming::Chosen(chosen)));
-    run()
+        thread,
+    }
+}
+
+/// Calls of the thread carry what [`chosen`] returns. Returns its timing before.
+pub(super) fn begin_chosen(timing: Option<&CallTiming>, thread: ThreadId) -> ThreadTiming {
+    OWN.replace(ThreadTiming::Chosen(chosen(timing, thread)))
+}
+
+/// The thread has this timing again.
+pub(super) fn restore(before: ThreadTiming) {
+    OWN.set(before);
 }
 
 /// Calls within `run` on this thread carry this timing, except that they are sent later. For transports that pass on the
@@ -112,7 +136,14 @@ pub fn timing() -> Option<RequestTiming> {
 /// The timing of the thread's job ([`timing_source`]).
 #[inline]
 fn of_job() -> Option<RequestTiming> {
-    SOURCE.get().and_then(|source| source())
+    let timing = SOURCE.get().and_then(|source| source())?;
+    match OWN.get() {
+        // It serves a request: the job has the timing, and the request brought the distributable thread.
+        ThreadTiming::Received(received) if timing.thread.is_none() => {
+            Some(RequestTiming { thread: received.thread, ..timing })
+        }
+        _ => Some(timing),
+    }
 }
 
 /// Each later call of this process carries what `source` returns on its thread, unless [`with_timing`] sets another.
@@ -149,14 +180,16 @@ pub(crate) fn carried(contexts: &ServiceContexts<'_>) -> Result<Option<RequestTi
     }))
 }
 
-/// The thread serves a request with these contexts, until the result is dropped.
+/// The thread serves a request with these contexts, until the first result is dropped. The second is the distributable
+/// thread that the request brings.
 #[inline]
-pub(crate) fn serve(contexts: &ServiceContexts<'_>) -> Option<Restore> {
+pub(super) fn serve(contexts: &ServiceContexts<'_>) -> (Option<Restore>, ThreadId) {
     if contexts.len() == 0 && matches!(OWN.get(), ThreadTiming::None) {
-        return None;
+        return (None, ThreadId::NONE);
     }
     let received = carried(contexts).ok().flatten().map(|timing| on_machine_clock(timing, monotonic().as_nanos()));
-    Some(Restore(OWN.replace(received.map_or(ThreadTiming::None, ThreadTiming::Received))))
+    let thread = received.map_or(ThreadId::NONE, |received| received.thread);
+    (Some(Restore(OWN.replace(received.map_or(ThreadTiming::None, ThreadTiming::Received)))), thread)
 }
 
 /// The times on this machine's clock. If the sender's is unknown, the request counts as sent now: the time that it was

@@ -11,6 +11,7 @@ use super::Lane;
 use super::connection::Connection;
 use super::source::ClientSource;
 use crate::failure::CallFailure;
+use crate::rt::threads;
 use crate::stream::MaybeTlsStream;
 
 /// Connections that a thread accepts before it looks at others again.
@@ -159,6 +160,8 @@ impl Lane {
         connection.link().close();
         connection.socket.outbox.clear();
         connection.unseat();
+        // No client waits for the outcome of its distributable threads.
+        threads::cancel_arrived(&**connection, None);
         self.table.remove(connection.number);
     }
 

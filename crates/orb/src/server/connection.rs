@@ -269,9 +269,13 @@ impl Connection {
 
     /// Lets epoll report once when octets arrive.
     pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
-        match poller.arm(self, self.number, false) {
+        self.watch_as(poller, self.number)
+    }
+
+    fn watch_as(&self, poller: &Poller, number: u64) -> io::Result<()> {
+        match poller.arm(self, number, false) {
             // It is new there.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => poller.add(self, self.number, false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => poller.add(self, number, false),
             armed => armed,
         }
     }
@@ -333,6 +337,20 @@ impl Served for Connection {
         if let Some(lane) = self.lane.upgrade() {
             lane.let_others_read(&self, epoch, lane.in_flight);
         }
+    }
+
+    fn offer(&self, epoch: u64) -> bool {
+        let lane = self.lane.upgrade().filter(|_| !self.is_both_ways());
+        // An invocation may have done so already.
+        lane.map(|lane| self.give(epoch, lane.in_flight)).is_some()
+    }
+
+    fn read_cancels(self: Arc<Self>, buffer: &mut [u8]) -> bool {
+        self.lane.upgrade().is_some_and(|lane| lane.read_cancels(&self, buffer))
+    }
+
+    fn watch(&self, poller: &Poller, number: u64) -> io::Result<()> {
+        self.watch_as(poller, number)
     }
 
     fn spare(&self) -> bool {

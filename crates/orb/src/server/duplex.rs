@@ -10,6 +10,7 @@ use crate::bidir::MOST;
 use crate::channel::Tally;
 use crate::client::{Mux, WaysBack};
 use crate::failure::CallFailure;
+use crate::rt::threads::QueuedPart;
 
 /// While this side waits for replies, this many times as many requests may wait.
 const DEEPER: usize = 8;
@@ -41,6 +42,8 @@ pub(crate) struct Queued {
     pub(crate) waits: bool,
     /// The next request may begin before this one has ended.
     pub(crate) apart: bool,
+    /// Its distributable thread, which its client may cancel.
+    pub(crate) thread: Option<QueuedPart>,
 }
 
 impl Queued {
@@ -185,7 +188,7 @@ mod tests {
     fn queued() -> Queued {
         let mut messages = Reassembler::new(Limits::default());
         let message = messages.next(&mut &close_connection(Version::V1_2)[..]).unwrap().unwrap().keep();
-        Queued { message, waits: true, apart: true }
+        Queued { message, waits: true, apart: true, thread: None }
     }
 
     #[test]

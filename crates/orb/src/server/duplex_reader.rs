@@ -35,8 +35,10 @@ use super::{Lane, Worker};
 use crate::bidir::{Announcer, CONTEXT, Claims, PeerIdentity, believed};
 use crate::channel::{self, Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
 use crate::client::{DuplexLane, Mux, TakeIn};
+use crate::current::Served;
 use crate::failure::CallFailure;
 use crate::minor;
+use crate::rt::threads;
 use crate::shared::Shared;
 use crate::socket::{BUFFER, Socket};
 use crate::stream::MaybeTlsStream;
@@ -260,7 +262,7 @@ impl Lane {
             if resume {
                 self.pass_to_reader(connection);
             }
-            let Some(queued) = queued else { break };
+            let Some(mut queued) = queued else { break };
             round.begin();
             worker.left.messages = worker.left.messages.saturating_sub(1);
             is_spent = round.is_over() || worker.left.is_spent();
@@ -288,8 +290,8 @@ impl Lane {
             }
             // A client that has ended needs no reply; its oneways still run.
             if !(connection.is_gone() && queued.waits) {
-                goes_on =
-                    self.run_one(orb, connection, &received, decoded.as_mut(), &mut worker.to, Lane::send_and_wait);
+                let (thread, to) = (queued.thread.take(), &mut worker.to);
+                goes_on = self.run_one(orb, connection, &received, decoded.as_mut(), thread, to, Lane::send_and_wait);
             }
             owned = connection.ran(epoch);
         }
@@ -414,8 +416,12 @@ impl ReaderTurn<'_> {
             }
             MessageKind::CloseConnection => Err(CallFailure::Closed),
             MessageKind::MessageError => Err(CallFailure::NotUnderstood),
-            // The request already runs, or will run; its reply is dropped.
-            MessageKind::CancelRequest => Ok(()),
+            // The distributable thread of the request is cancelled. Any other request runs all the same.
+            MessageKind::CancelRequest => {
+                let id = received.id().ok_or(CallFailure::Garbled)?;
+                threads::cancel_arrived(&**self.connection, Some(id));
+                Ok(())
+            }
             MessageKind::Request | MessageKind::LocateRequest => self.queue(received),
             MessageKind::LocateReply | MessageKind::Fragment => {
                 self.lane.send(self.connection, &message_error(version));
@@ -426,7 +432,7 @@ impl ReaderTurn<'_> {
 
     fn queue(&mut self, received: &Received<'_>) -> Result<(), CallFailure> {
         let ReaderTurn { lane, connection, duplex, to, .. } = self;
-        let (mut waits, mut apart) = (true, true);
+        let (mut waits, mut apart, mut thread) = (true, true, Ok(None));
         if let Ok(Message::Request(request)) = received.decode() {
             waits = request.response.expected();
             // The code set of later requests is known once it runs.
@@ -439,20 +445,31 @@ impl ReaderTurn<'_> {
             {
                 add_ways_back(lane, connection, duplex, context);
             }
+            // An order has its own.
+            if lane.ordered.is_none() {
+                thread = threads::queue(&request, connection.clone() as Arc<dyn Served>);
+            }
         }
         if lane.stopping() {
             // The close message reports that it did not run.
             return Ok(());
         }
-        match duplex.push(Queued { message: received.keep(), waits, apart }) {
+        let queued = |thread| Queued { message: received.keep(), waits, apart, thread };
+        let refused = match thread {
+            Ok(thread) => duplex
+                .push(queued(thread))
+                .map_err(|queued| (SystemKind::Transient.not_done(minor::IN_FLIGHT), queued.waits)),
+            Err(exception) => Err((exception, waits)),
+        };
+        match refused {
             // The thread that takes the waiting requests takes this one, too: no further wake-up.
             Ok(false) if !connection.is_apart() => {}
             Ok(_) => lane.arm(connection),
-            Err(Queued { waits: false, .. }) => {}
-            Err(_) => {
+            Err((_, false)) => {}
+            Err((exception, true)) => {
                 to.clear();
                 to.speak(received.header().version, connection.socket.terms.chars());
-                let verdict = serve::broken(received, SystemKind::Transient.not_done(minor::IN_FLIGHT), to);
+                let verdict = serve::broken(received, exception, to);
                 if !lane.send(connection, to.bytes()) || verdict == AfterMessage::Close {
                     return Err(CallFailure::Lost);
                 }

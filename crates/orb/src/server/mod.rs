@@ -10,6 +10,7 @@ mod accept;
 mod borrow;
 mod buffer;
 mod busy_poll;
+mod cancels;
 mod connection;
 mod connections;
 mod duplex;

@@ -28,6 +28,7 @@ use super::serve;
 use super::shares::{ClientShares, Held};
 use super::source::ClientSource;
 use crate::current::{self, Serving};
+use crate::rt::threads::{self, QueuedPart};
 use crate::rt::{OperationCall, RequestTiming};
 use crate::shared::Shared;
 use crate::{minor, rt};
@@ -69,6 +70,8 @@ pub struct OrderedRequest {
     connection: Arc<Connection>,
     /// None once it is answered.
     place: Option<Box<RequestSlot>>,
+    /// The distributable thread that it brings.
+    thread: Option<QueuedPart>,
 }
 
 /// The client of a request, also after the request was answered.
@@ -289,7 +292,16 @@ impl Lane {
         }
         ordered.taken.fetch_add(1, Ordering::AcqRel);
         connection.start_ordered();
-        let request = OrderedRequest { lane: self.clone(), connection: connection.clone(), place: Some(place) };
+        let thread = threads::queue(request, connection.clone());
+        let (lane, connection, place) = (self.clone(), connection.clone(), Some(place));
+        let mut request = OrderedRequest { lane, connection, place, thread: None };
+        match thread {
+            Ok(thread) => request.thread = thread,
+            Err(exception) => {
+                request.refuse(exception);
+                return Handed::Over;
+            }
+        }
         // If it panics, the request is dropped.
         let _ = serve::guarded(|| ordered.order.arrived(binding, request));
         Handed::Over
@@ -367,8 +379,9 @@ impl OrderedRequest {
         let serving = Serving { connection: self.connection.clone(), epoch: None };
         let outer = current::serve(Some(serving));
         let scope = rt::current::ServantScope::enter();
+        let thread = self.thread.take();
         self.answer(|received, connection, to, early| {
-            serve::message(&orb, &connection.socket.terms, received, to, early);
+            serve::message(&orb, &connection.socket.terms, received, thread, to, early);
         });
         rt::current::go_home();
         drop(scope);
@@ -454,6 +467,11 @@ impl OrderedRequest {
     /// The call of an operation of a file that it carries; `None` also if that is damaged.
     pub fn operation_call(&self) -> Option<OperationCall> {
         OperationCall::read(self.decoded()?.contexts.get(CONTEXT_HYOSHI_CALL)?).ok()?
+    }
+
+    /// True if its distributable thread is cancelled: it will not run.
+    pub fn is_cancelled(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.is_cancelled())
     }
 
     /// Its client.

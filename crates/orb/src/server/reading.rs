@@ -17,6 +17,7 @@ use super::serve::{self, AfterMessage};
 use super::{Lane, Worker};
 use crate::channel::{self, Incoming, Parked, ReceiveError, Receiver, TurnEnd, Whole, receive};
 use crate::rt;
+use crate::rt::threads::{self, QueuedPart};
 use crate::shared::Shared;
 
 /// Replies larger than this do not stay allocated.
@@ -105,14 +106,14 @@ impl Lane {
                 self.close(&connection);
             }
             AfterRead::Release => {
-                if self.release(&connection, epoch, incoming, worker) {
+                if self.release(&connection, epoch, incoming, &worker.buffer) {
                     self.arm(&connection);
                 }
             }
             AfterRead::Wait(next) => {
                 incoming.resume(next);
                 incoming.pause();
-                if self.release(&connection, epoch, incoming, worker) {
+                if self.release(&connection, epoch, incoming, &worker.buffer) {
                     self.wait_for_place(&connection);
                 }
             }
@@ -166,8 +167,14 @@ impl Lane {
     }
 
     /// Back to Armed, with what is incomplete or not handled. False if it is closed, because the lane holds too much.
-    fn release(&self, connection: &Arc<Connection>, epoch: u64, mut incoming: Incoming, worker: &Worker) -> bool {
-        incoming.park(&worker.buffer);
+    pub(super) fn release(
+        &self,
+        connection: &Arc<Connection>,
+        epoch: u64,
+        mut incoming: Incoming,
+        buffer: &[u8],
+    ) -> bool {
+        incoming.park(buffer);
         let held = incoming.held();
         if held > 0 {
             connection.unfinished.set(held);
@@ -183,20 +190,22 @@ impl Lane {
 
     /// Carries out a message, which may be decoded already, and replies with `send`. False if the connection is over.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "two callers, and each part is borrowed separately")]
     pub(super) fn run_one(
         &self,
         orb: &Arc<Shared>,
         connection: &Arc<Connection>,
         received: &Received<'_>,
         decoded: Option<&mut Result<Message<'_>, DecodeError>>,
+        thread: Option<QueuedPart>,
         to: &mut Encoder,
         send: impl FnOnce(&Self, &Arc<Connection>, &[u8]) -> bool,
     ) -> bool {
         let terms = &connection.socket.terms;
         let mut early = |octets: &[u8]| self.send(connection, octets);
         let verdict = match decoded {
-            None => serve::message(orb, terms, received, to, &mut early),
-            Some(decoded) => serve::decoded(orb, terms, received, decoded, to, &mut early),
+            None => serve::message(orb, terms, received, thread, to, &mut early),
+            Some(decoded) => serve::decoded(orb, terms, received, decoded, thread, to, &mut early),
         };
         let sent = to.is_empty() || send(self, connection, to.bytes());
         // Only now: the reply is sent at the request's priority.
@@ -226,6 +235,15 @@ impl Lane {
             self.send(connection, &message_error(version));
         }
     }
+}
+
+/// The distributable thread of a request that was cancelled before it could run; `None` if it has none.
+#[cold]
+fn queue_cancelled(connection: &Arc<Connection>, received: &Received<'_>) -> Option<QueuedPart> {
+    let Ok(Message::Request(request)) = serve::decode(&connection.socket.terms, received) else { return None };
+    // A refusal is repeated when it runs.
+    let queued = threads::queue(&request, connection.clone()).ok().flatten();
+    queued.inspect(QueuedPart::cancel)
 }
 
 /// A thread that reads a connection and runs its requests: read, run, reply, and read again.
@@ -301,7 +319,10 @@ impl Receiver for Reading<'_> {
             }
         }
         // If another message follows, the client does not wait for the reply to this call.
-        let mut handed = None;
+        let (mut handed, mut thread) = (None, None);
+        if rest.cancels(received.id()) {
+            thread = queue_cancelled(connection, &received);
+        }
         if !rest.is_empty() {
             self.round.begin();
             if received.wants_reply() {
@@ -324,7 +345,7 @@ impl Receiver for Reading<'_> {
         {
             lane.arm(connection);
         }
-        if !lane.run_one(orb, connection, &received, decoded.as_mut(), to, Lane::send) {
+        if !lane.run_one(orb, connection, &received, decoded.as_mut(), thread, to, Lane::send) {
             return ControlFlow::Break(AfterRead::Close);
         }
         if let Some(began) = began {

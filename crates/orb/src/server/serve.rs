@@ -14,8 +14,9 @@ use crate::call::Call;
 use crate::channel::Negotiated;
 use crate::objects::{Elsewhere, Located, Servant, special};
 use crate::rt::AdapterRt;
+use crate::rt::threads::{self, QueuedPart};
 use crate::shared::Shared;
-use crate::{current, minor, rt};
+use crate::{current, minor};
 
 /// What happens to the connection after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,23 +27,25 @@ pub(crate) enum AfterMessage {
     Close,
 }
 
-/// Handles a message. Afterwards `to` has what the caller sends; `early` sends at once what cannot wait.
+/// Handles a message; `thread` is the distributable thread of one that waited for its turn. Afterwards `to` has what
+/// the caller sends; `early` sends at once what cannot wait.
 #[inline]
 pub(crate) fn message(
     orb: &Shared,
     terms: &Negotiated,
     received: &Received<'_>,
+    thread: Option<QueuedPart>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> AfterMessage {
     let header = received.header();
     if header.kind != MessageKind::Request {
-        return decoded(orb, terms, received, &mut decode(terms, received), to, early);
+        return decoded(orb, terms, received, &mut decode(terms, received), thread, to, early);
     }
     prepare(terms, header.version, to);
     let mut request = Request::unread(received.body_in(chars(terms, header.version)));
     match request.read() {
-        Ok(()) => answer(orb, terms, &mut request, to, early),
+        Ok(()) => answer(orb, terms, &mut request, thread, to, early),
         Err(error) => broken(received, error.into(), to),
     }
 }
@@ -61,6 +64,7 @@ fn answer(
     orb: &Shared,
     terms: &Negotiated,
     request: &mut Request<'_>,
+    thread: Option<QueuedPart>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> AfterMessage {
@@ -69,7 +73,7 @@ fn answer(
     {
         Call::new(request, to).raise(exception);
     } else {
-        run(orb, request, to, early);
+        run(orb, request, thread, to, early);
     }
     AfterMessage::Go
 }
@@ -90,19 +94,23 @@ pub(crate) fn decoded(
     terms: &Negotiated,
     received: &Received<'_>,
     message: &mut Result<Message<'_>, DecodeError>,
+    thread: Option<QueuedPart>,
     to: &mut Encoder,
     early: &mut dyn FnMut(&[u8]) -> bool,
 ) -> AfterMessage {
     let version = received.header().version;
     prepare(terms, version, to);
     match message {
-        Ok(Message::Request(request)) => answer(orb, terms, request, to, early),
+        Ok(Message::Request(request)) => answer(orb, terms, request, thread, to, early),
         Ok(Message::LocateRequest(request)) => {
             locate(orb, request, to);
             AfterMessage::Go
         }
-        // What is cancelled runs already, or its reply is on its way.
-        Ok(Message::CancelRequest(_)) => AfterMessage::Go,
+        // Of a request that runs: its distributable thread is cancelled. Any other request is answered all the same.
+        Ok(Message::CancelRequest(id)) => {
+            threads::cancel_request(*id);
+            AfterMessage::Go
+        }
         Ok(Message::CloseConnection | Message::MessageError) => AfterMessage::Close,
         // A client that sends replies: it was not asked anything.
         Ok(Message::Reply(_) | Message::LocateReply(_)) => {
@@ -157,7 +165,13 @@ const FOREIGN: SystemException = SystemKind::CodesetIncompatible.not_done(minor:
 
 /// A request: its object is found, its operation carried out, its reply written.
 #[inline]
-fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn FnMut(&[u8]) -> bool) {
+fn run(
+    orb: &Shared,
+    request: &Request<'_>,
+    mut thread: Option<QueuedPart>,
+    to: &mut Encoder,
+    early: &mut dyn FnMut(&[u8]) -> bool,
+) {
     let Ok(key) = request.target.key() else { return ask_for_key(request, to) };
     let mut call = Call::new(request, to);
     let carried = |servant: &Servant, key: &[u8], rt: Option<&Arc<AdapterRt>>| -> Result<(), Elsewhere> {
@@ -169,8 +183,9 @@ fn run(orb: &Shared, request: &Request<'_>, to: &mut Encoder, early: &mut dyn Fn
             call.answer_early(early);
         }
         let _within = current::within(key);
-        let _timing = rt::serve(&request.contexts);
-        Ok(carry_out(orb, servant, &mut call)?)
+        let visit = threads::visit(request, thread.take())?;
+        let done = carry_out(orb, servant, &mut call);
+        Ok(visit.leave(done)?)
     };
     let version = request.arguments.version();
     let done = guarded(|| orb.adapters.find(key, request.operation, version, carried));
@@ -348,7 +363,7 @@ mod tests {
         let mut serve = || {
             let mut octets = asked.bytes();
             let received = messages.next(&mut octets).unwrap().unwrap();
-            message(shared, &terms, &received, &mut to, &mut |_| true)
+            message(shared, &terms, &received, None, &mut to, &mut |_| true)
         };
         assert_eq!(serve(), AfterMessage::Go);
         let counted = allocation_counter::measure(|| {
