@@ -81,29 +81,15 @@ impl Contents {
 
     /// The distributable threads of the file: one for each first operation of chains that threads carry.
     pub fn thread_graphs(&self) -> Vec<ThreadGraph<'_>> {
-        let mut graphs: Vec<ThreadGraph<'_>> = Vec::new();
         let carried = |chain: &&Chain| chain.carried_by == ChainCarrier::Thread && !chain.path.is_empty();
+        let mut by_root: Vec<(OperationId, Vec<&Chain>)> = Vec::new();
         for chain in self.chains.iter().filter(carried) {
-            let Some(known) = graphs.iter_mut().find(|known| known.root == chain.path[0]) else {
-                graphs.push(ThreadGraph { root: chain.path[0], chain, operations: chain.path.clone() });
-                continue;
-            };
-            if known.chain.path.len() < chain.path.len() {
-                known.chain = chain;
-            }
-            // An operation follows all operations before it on any path: where paths meet again, what is new is inserted.
-            let mut at = 0;
-            for id in &chain.path {
-                match known.operations.iter().position(|known| known == id) {
-                    Some(place) => at = place + 1,
-                    None => {
-                        known.operations.insert(at, *id);
-                        at += 1;
-                    }
-                }
+            match by_root.iter_mut().find(|(root, _)| *root == chain.path[0]) {
+                Some((_, chains)) => chains.push(chain),
+                None => by_root.push((chain.path[0], Vec::from([chain]))),
             }
         }
-        graphs
+        by_root.into_iter().map(|(root, chains)| ThreadGraph::new(root, &chains)).collect()
     }
 
     /// Whether a run forbids deep idle states.
@@ -568,6 +554,25 @@ pub struct ThreadGraph<'a> {
     pub chain: &'a Chain,
     /// All operations. Those before another one on a path precede it.
     pub operations: Vec<OperationId>,
+}
+
+impl<'a> ThreadGraph<'a> {
+    /// Of all chains from this operation.
+    fn new(root: OperationId, chains: &[&'a Chain]) -> Self {
+        let mut depths = BTreeMap::from([(root, 0)]);
+        // The longest way to each operation: known after as many rounds as it has steps, because triggers form no circle.
+        let longest =
+            chains.iter().fold(chains[0], |one, other| if other.path.len() > one.path.len() { other } else { one });
+        for _ in 0..chains.iter().map(|chain| chain.path.len()).sum() {
+            for ends in chains.iter().flat_map(|chain| chain.path.windows(2)) {
+                let depth = depths.get(&ends[0]).map_or(1, |depth| depth + 1);
+                depths.entry(ends[1]).and_modify(|known| *known = depth.max(*known)).or_insert(depth);
+            }
+        }
+        let mut operations: Vec<OperationId> = depths.keys().copied().collect();
+        operations.sort_by_key(|id| depths[id]);
+        ThreadGraph { root, chain: longest, operations }
+    }
 }
 
 /// What moves along a chain (DT/EC, section 2).

@@ -654,3 +654,30 @@ fn the_end_of_a_call_supplies_the_events_of_the_caller_and_its_begin_follows_eve
     let read_again = read(&write(&system), "written.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     assert!(read_again == system, "{}", write(&system));
 }
+
+#[test]
+fn a_distributable_thread_continues_on_all_paths_from_its_first_operation() {
+    let system = system(
+        r#"
+        [operation]
+        client    = { every = "200ms", wcet = "1ms" }
+        primary   = { after = { all = ["client"] }, wcet = "1ms" }
+        secondary = { after = { chosen = ["client"] }, wcet = "1ms" }
+        server    = { after = { first = ["primary", "secondary"] }, wcet = "1ms" }
+        beside    = { after = { all = ["client"] }, wcet = "1ms" }
+        [chain]
+        one = { path = ["client", "primary"], deadline = "100ms", carried_by = "thread" }
+        two = { path = ["client", "secondary", "server"], deadline = "100ms", carried_by = "thread" }
+        three = { path = ["client", "primary", "server"], deadline = "100ms", carried_by = "thread" }
+        four = { path = ["client", "beside"], deadline = "100ms" }
+        "#,
+    );
+    let graphs = system.thread_graphs();
+    let [graph] = &graphs[..] else { panic!("{graphs:?}") };
+    assert_eq!((graph.root, graph.chain.name.as_str()), (id(&system, "client"), "two"));
+    let place = |name: &str| graph.operations.iter().position(|one| *one == id(&system, name));
+    assert_eq!(
+        (graph.operations.len(), place("client"), place("server"), place("beside")),
+        (4, Some(0), Some(3), None)
+    );
+}
