@@ -390,3 +390,70 @@ fn segment(system: &System, run: &[u8; 16], now: Instant, one: &ThreadSegment) -
         used: one.used.as_nanos(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_model::read;
+    use hyoshi_orb::rt::carrying;
+
+    use super::*;
+    use crate::agreement::AgreedRun;
+    use crate::carrier::completion;
+
+    const SYSTEM: &str = r#"
+        name = "hops"
+        [operation.other]
+        every = "10ms"
+        wcet = "0.1ms"
+        [operation.first]
+        every = "10ms"
+        wcet = "0.1ms"
+        [operation.second]
+        after = { all = ["first"] }
+        wcet = "0.2ms"
+        importance = 3
+        critical = true
+        [operation.log]
+        after = { all = ["first"] }
+        wcet = "0.1ms"
+        [chain.both]
+        path = ["first", "second"]
+        deadline = "8ms"
+        carried_by = "thread"
+    "#;
+
+    #[test]
+    fn a_hop_carries_its_threads_parameters_and_a_forged_id_is_noticed() {
+        let system = read(SYSTEM, "hops.toml", None).unwrap().system;
+        let (hops, mut id) = (HopParameters::of(&system), [0; 16]);
+        id[..4].copy_from_slice(&[0x5f, 0x1c, 0x9a, 0x22]);
+        let run = || NodeProgress::Running(AgreedRun { id, origin: 1_000 });
+        let at = Instant::from_nanos(500);
+        let to = |to, number| Signal {
+            from: OperationId(1),
+            to: OperationId(to),
+            position: 0,
+            number,
+            origin: at,
+            period: Span::ZERO,
+            due: at,
+            ticket: None,
+        };
+        let timing = hops.timing(&to(2, 0x1a7), run).unwrap();
+        assert_eq!(timing.thread.to_string(), "5f1c9a2200000001-1a7");
+        assert_eq!((timing.origin, timing.deadline, timing.execution), (1_500, 8_001_500, 200_000));
+        assert_eq!((timing.importance, timing.critical), (3, true));
+        assert_eq!(hops.timing(&to(3, 0x1a7), run), None, "the log is beside the thread");
+        assert_eq!(hops.timing(&to(2, 0), || NodeProgress::Gathering { impatient: false }), None);
+        let agree = |what: Signal| carrying(timing, || hops.agree(&completion(&what), run));
+        assert!(agree(to(2, 0x1a7)) && agree(to(3, 0x1a8)) && agree(to(u32::MAX, 0)));
+        assert!(!agree(to(2, 0x1a8)), "it names another thread");
+        assert!(hops.agree(&completion(&to(2, 0x1a8)), run), "it names none");
+        // Ids of another run, of an operation that begins no thread, and of none.
+        let resolved = |origin, number| resolve(&system, &id, &wire::ThreadRef { origin, number });
+        assert_eq!(resolved(0x5f1c_9a22_0000_0001, 7), Some(ChainThread { root: OperationId(1), number: 7 }));
+        for foreign in [0x5f1c_9a23_0000_0001, 0x5f1c_9a22_0000_0000, 0x5f1c_9a22_0000_0002, 0x5f1c_9a22_ffff_ffff, 0] {
+            assert_eq!(resolved(foreign, 7), None);
+        }
+    }
+}

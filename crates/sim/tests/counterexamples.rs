@@ -45,6 +45,7 @@ fn system(seed: u64) -> System {
             deadline: limit(&mut choose),
             max_age: limit(&mut choose),
             max_reaction: limit(&mut choose),
+            carried_by: Default::default(),
         });
     }
     System::new(system)
