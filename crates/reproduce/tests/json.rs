@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use hyoshi_model::Span;
-use hyoshi_reproduce::ExperimentControl;
 use hyoshi_reproduce::broker;
 use hyoshi_reproduce::broker::arbitration::ServedPeriods;
-use hyoshi_reproduce::broker::kernel::{Arbitrated, Cost, KernelExperiments, Length, Openness, TrackedOnKernel};
+use hyoshi_reproduce::broker::kernel::{Arbitrated, Cost, KernelExperiments, Openness, TrackedOnKernel};
+use hyoshi_reproduce::dt_ec::table::{HostRow, PaperRow};
+use hyoshi_reproduce::dt_ec::workload::{CommunicationModel, Topology, Workload};
+use hyoshi_reproduce::dt_ec::{self, DtEcKernel, DtEcReproduction, MeasuredWorkload};
 use hyoshi_reproduce::kokyu::{Reproduced, Setup, kernel, run};
+use hyoshi_reproduce::{ExperimentControl, Length};
 use serde_json::Value;
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
@@ -86,4 +89,28 @@ fn every_key_of_the_broker_is_documented() {
         notes: Vec::new(),
     });
     is_documented(&serde_json::to_value(broker::BrokerReproduction::judge(figures)).unwrap());
+}
+
+#[test]
+fn every_key_of_threads_and_events_is_documented() {
+    let mut figures = dt_ec::simulate();
+    let row = HostRow {
+        host: "client".into(),
+        jobs: 1,
+        missed: 0,
+        dropped: 0,
+        execution_ns: 1,
+        idle_ns: 1,
+        overhead_ns: [1; 3],
+        parts: Default::default(),
+        threads: 1,
+        paper: Some(PaperRow { execution_ns: 1, idle_ns: 1, overhead_ns: [1; 3] }),
+    };
+    let workload = Workload::paper(Topology::Chain, CommunicationModel::Threads);
+    figures.kernel = Some(DtEcKernel {
+        example: figures.simulated.clone(),
+        workloads: vec![MeasuredWorkload { workload, hosts: vec![row] }],
+        ..DtEcKernel::default()
+    });
+    is_documented(&serde_json::to_value(DtEcReproduction::judge(figures)).unwrap());
 }
