@@ -80,7 +80,7 @@ impl Contents {
     }
 
     /// The distributable threads of the file: one for each first operation of chains that threads carry.
-    pub fn thread_graphs(&self) -> Vec<ThreadGraph<'_>> {
+    pub fn thread_graphs(&self) -> Vec<ThreadGraph> {
         let carried = |chain: &&Chain| chain.carried_by == ChainCarrier::Thread && !chain.path.is_empty();
         let mut by_root: Vec<(OperationId, Vec<&Chain>)> = Vec::new();
         for chain in self.chains.iter().filter(carried) {
@@ -547,31 +547,35 @@ pub struct Chain {
 /// The operations of a distributable thread: of all chains that threads carry from one first operation. Where paths part,
 /// the thread continues on all of them.
 #[derive(Clone, Debug)]
-pub struct ThreadGraph<'a> {
+pub struct ThreadGraph {
     /// The first operation: each of its releases is a thread.
     pub root: OperationId,
     /// The longest chain.
-    pub chain: &'a Chain,
+    pub chain: Chain,
     /// All operations. Those before another one on a path precede it.
     pub operations: Vec<OperationId>,
 }
 
-impl<'a> ThreadGraph<'a> {
+impl ThreadGraph {
     /// Of all chains from this operation.
-    fn new(root: OperationId, chains: &[&'a Chain]) -> Self {
+    fn new(root: OperationId, chains: &[&Chain]) -> Self {
         let mut depths = BTreeMap::from([(root, 0)]);
         // The longest way to each operation: known after as many rounds as it has steps, because triggers form no circle.
         let longest =
             chains.iter().fold(chains[0], |one, other| if other.path.len() > one.path.len() { other } else { one });
         for _ in 0..chains.iter().map(|chain| chain.path.len()).sum() {
+            let before = depths.clone();
             for ends in chains.iter().flat_map(|chain| chain.path.windows(2)) {
                 let depth = depths.get(&ends[0]).map_or(1, |depth| depth + 1);
                 depths.entry(ends[1]).and_modify(|known| *known = depth.max(*known)).or_insert(depth);
             }
+            if depths == before {
+                break;
+            }
         }
         let mut operations: Vec<OperationId> = depths.keys().copied().collect();
         operations.sort_by_key(|id| depths[id]);
-        ThreadGraph { root, chain: longest, operations }
+        ThreadGraph { root, chain: longest.clone(), operations }
     }
 }
 
@@ -902,8 +906,8 @@ impl Contents {
             }
     }
 
-    /// An operation after the first of several copies, and one of these that has not the release numbers of the root
-    /// that the others have; `None` if there is none.
+    /// An operation after the first of several copies, and a copy with the release numbers of another root than the rest;
+    /// `None` if all copies agree.
     pub(crate) fn not_a_copy(&self) -> Option<(OperationId, OperationId)> {
         let ids = || (0..self.operations.len() as u32).map(OperationId);
         let copies = |id: OperationId| match &self.operation(id).trigger {

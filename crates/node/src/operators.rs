@@ -190,8 +190,8 @@ pub struct WholeSystem {
 }
 
 impl WholeSystem {
-    /// Serves it at `socket`, with the events of a channel and the threads of chains. Until [`begin`](Self::begin), operators see a run that
-    /// waits for hosts. Their `stop` requests `interrupt`.
+    /// Serves the system at `socket`, with the events of a channel and the threads of chains. Before
+    /// [`begin`](Self::begin), operators see a run that waits for hosts. Their `stop` requests `interrupt`.
     ///
     /// # Errors
     ///

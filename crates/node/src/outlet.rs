@@ -28,7 +28,7 @@ pub(crate) struct PeerOutlet<D> {
     shared: Arc<NodeState>,
     at: usize,
     wake: Arc<Wake>,
-    /// Opens the connection, and prevents that it becomes idle.
+    /// Opens the connection, and keeps it from becoming idle.
     keeps: bool,
     state: PiMutex<PeerOutletState<D>>,
 }

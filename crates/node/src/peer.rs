@@ -157,8 +157,8 @@ pub(crate) struct Allowance {
 /// Exchanges a second: peers make 40 at most.
 const EXCHANGES: u64 = 100;
 
-/// Calls about threads a second: as many cancellations as a processor remembers.
-const OF_THREADS: u64 = 1024;
+/// Calls about threads a second: a quarter of the cancellations that a processor remembers.
+const OF_THREADS: u64 = 256;
 
 /// Completions that a peer may send at once.
 const BURST: u64 = 1024;

@@ -25,7 +25,7 @@ const ON_ITS_WAY: Span = Span::from_millis(20);
 /// Between two looks for such a thread.
 const AGAIN: Span = Span::from_millis(1);
 /// Delays of links beyond this are not waited for.
-const MOST_DELAY: Span = Span::from_secs(1);
+const MOST_DELAY: Span = Span::from_millis(900);
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -66,15 +66,15 @@ fn reference(run: &[u8; 16], thread: ChainThread) -> wire::ThreadRef {
 }
 
 /// The thread of this run with an id.
-fn resolve(system: &System, run: &[u8; 16], id: &wire::ThreadRef) -> Option<ChainThread> {
+fn resolve(graphs: &[ThreadGraph], run: &[u8; 16], id: &wire::ThreadRef) -> Option<ChainThread> {
     let root = OperationId(id.origin as u32);
-    let is_root = system.thread_graphs().iter().any(|graph| graph.root == root);
+    let is_root = graphs.iter().any(|graph| graph.root == root);
     let is_here = (id.origin >> 32) as u32 == begin_of(run) && is_root;
     is_here.then_some(ChainThread { root, number: id.number })
 }
 
-fn graph_of(system: &System, thread: ChainThread) -> Option<ThreadGraph<'_>> {
-    system.thread_graphs().into_iter().find(|graph| graph.root == thread.root)
+fn graph_of(threads: &ChainThreads, thread: ChainThread) -> Option<&ThreadGraph> {
+    threads.graphs().iter().find(|graph| graph.root == thread.root)
 }
 
 impl OperatedThreads {
@@ -102,7 +102,7 @@ impl OperatedThreads {
         let Some(run) = self.run() else {
             return Err(refused("the run has not begun", "wait until all hosts have joined"));
         };
-        let thread = resolve(self.here.system(), &run, id).ok_or_else(|| {
+        let thread = resolve(self.here.graphs(), &run, id).ok_or_else(|| {
             refused("the thread belongs to another run", "`hyoshi threads list` lists the live threads of this run")
         })?;
         Ok((run, thread))
@@ -128,7 +128,7 @@ impl OperatedThreads {
         }
         states.silent.extend(self.absent());
         let system = self.here.system();
-        match of.and_then(|thread| graph_of(system, thread)) {
+        match of.and_then(|thread| graph_of(&self.here, thread)) {
             Some(graph) => states.segments.sort_by_key(|segment| {
                 graph.operations.iter().position(|id| system.operation(*id).name == segment.operation)
             }),
@@ -149,8 +149,7 @@ impl OperatedThreads {
             }
         };
         let now = self.here.now().unwrap_or_default();
-        let system = self.here.system();
-        let segments = segments.iter().map(|one| segment(system, run, now, one)).collect();
+        let segments = segments.iter().map(|one| segment(&self.here, run, now, one)).collect();
         wire::ThreadStates { segments, all: all as u64, silent: Vec::new() }
     }
 
@@ -158,8 +157,8 @@ impl OperatedThreads {
     pub fn cancel(&self, id: &wire::ThreadRef) -> Result<wire::CancelledThread, ThreadRefused> {
         let (run, thread) = self.find(id)?;
         let system = self.here.system();
-        let graph = graph_of(system, thread);
-        let parts = graph.as_ref().is_some_and(|graph| graph.operations.len() > graph.chain.path.len());
+        let graph = graph_of(&self.here, thread);
+        let parts = graph.is_some_and(|graph| graph.operations.len() > graph.chain.path.len());
         let mut hosts: Vec<HostId> = Vec::new();
         let operations = graph.iter().flat_map(|graph| &graph.operations);
         for host in operations.map(|id| system.processor(system.operation(*id).on).host) {
@@ -171,18 +170,23 @@ impl OperatedThreads {
         let clock = MonotonicClock::start();
         let until = clock.now() + ON_ITS_WAY + delay;
         loop {
-            // In the order of the path: the head cannot pass from a host that is still to be asked to one that was.
+            // In the order of the path: else the head could move from a host not yet asked to one already asked.
             let (mut found, mut silent) = (wire::CancelledThread::default(), Vec::new());
             for host in &hosts {
                 match self.cancel_on(*host, &reference(&run, thread), thread) {
-                    Some(there) if there.found != CancelFound::Absent => {
-                        let is_refused = matches!(there.found, CancelFound::NotBegun | CancelFound::Busy);
-                        if is_refused || found.found != CancelFound::Segment {
+                    Some(there) if there.found == CancelFound::Busy => {
+                        found = there;
+                        break;
+                    }
+                    // Only the host of the first operation knows.
+                    Some(there) if there.found == CancelFound::NotBegun && hosts.first() == Some(host) => {
+                        found = there;
+                        break;
+                    }
+                    // All hosts are asked: where paths part, the thread is on several of them.
+                    Some(there) if matches!(there.found, CancelFound::Segment | CancelFound::Hop) => {
+                        if found.found != CancelFound::Segment {
                             found = there;
-                        }
-                        // Where its paths part, it is on several hosts.
-                        if is_refused || !parts {
-                            break;
                         }
                     }
                     Some(_) => {}
@@ -190,6 +194,11 @@ impl OperatedThreads {
                 }
             }
             match found.found {
+                CancelFound::Segment | CancelFound::Hop if parts && !silent.is_empty() => {
+                    let why =
+                        format!("cancelled, but a part may go on at host {}, which does not answer", silent.join(", "));
+                    return Err(refused(why, "`hyoshi node show` shows the state of the other hosts"));
+                }
                 CancelFound::Segment | CancelFound::Hop => return Ok(found),
                 CancelFound::NotBegun => {
                     let why = format!("the thread has not begun: `{}` was released less often", found.operation);
@@ -249,7 +258,7 @@ impl OperatedThreads {
         if id.origin == 0 {
             return Some((run, None));
         }
-        resolve(self.here.system(), &run, id).map(|thread| (run, Some(thread)))
+        resolve(self.here.graphs(), &run, id).map(|thread| (run, Some(thread)))
     }
 
     fn shared(&self) -> Option<&Arc<NodeState>> {
@@ -263,8 +272,8 @@ impl OperatedThreads {
     fn peers(&self) -> impl Iterator<Item = (usize, &OtherHost)> {
         let system = self.here.system();
         let on_path = |peer: &OtherHost| {
-            let mut ids = system.thread_graphs().into_iter().flat_map(|graph| graph.operations);
-            ids.any(|id| system.processor(system.operation(id).on).host == peer.host)
+            let mut ids = self.here.graphs().iter().flat_map(|graph| &graph.operations);
+            ids.any(|id| system.processor(system.operation(*id).on).host == peer.host)
         };
         let all = self.shared().into_iter().flat_map(|shared| shared.peers.iter().enumerate());
         all.filter(move |(_, peer)| on_path(peer))
@@ -362,10 +371,11 @@ fn stub_of(stubs: &PeerStubs, peer: &OtherHost) -> Option<wire::PeerStub> {
     stubs.endpoints.get(at).map(|(_, stub)| stub.as_ref().within(PATIENCE))
 }
 
-fn segment(system: &System, run: &[u8; 16], now: Instant, one: &ThreadSegment) -> wire::ThreadSegment {
+fn segment(threads: &ChainThreads, run: &[u8; 16], now: Instant, one: &ThreadSegment) -> wire::ThreadSegment {
+    let system = threads.system();
     let operation = system.operation(one.operation);
     let processor = system.processor(operation.on);
-    let chain = system.thread_graphs().into_iter().find(|graph| graph.root == one.thread.root).map(|graph| graph.chain);
+    let chain = graph_of(threads, one.thread).map(|graph| &graph.chain);
     let between = |from: Instant, to: Instant| {
         let span = |span: Span| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         if to >= from { span(to.since(from)) } else { -span(from.since(to)) }
@@ -450,7 +460,8 @@ mod tests {
         assert!(!agree(to(2, 0x1a8)), "it names another thread");
         assert!(hops.agree(&completion(&to(2, 0x1a8)), run), "it names none");
         // Ids of another run, of an operation that begins no thread, and of none.
-        let resolved = |origin, number| resolve(&system, &id, &wire::ThreadRef { origin, number });
+        let graphs = system.thread_graphs();
+        let resolved = |origin, number| resolve(&graphs, &id, &wire::ThreadRef { origin, number });
         assert_eq!(resolved(0x5f1c_9a22_0000_0001, 7), Some(ChainThread { root: OperationId(1), number: 7 }));
         for foreign in [0x5f1c_9a23_0000_0001, 0x5f1c_9a22_0000_0000, 0x5f1c_9a22_0000_0002, 0x5f1c_9a22_ffff_ffff, 0] {
             assert_eq!(resolved(foreign, 7), None);

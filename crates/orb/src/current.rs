@@ -39,7 +39,7 @@ pub(crate) trait Served: fmt::Debug + Send + Sync {
     /// Lets another thread read the connection while a request of this epoch runs, unless too many of its requests run.
     fn let_others_read(self: Arc<Self>, epoch: u64);
 
-    /// Lets others than the thread of this epoch read it. False if it has a reader of its own.
+    /// Lets other threads than the owner in this epoch read the connection. False if it has a reader of its own.
     fn offer(&self, epoch: u64) -> bool;
 
     /// Reads what has arrived, and cancels the distributable threads that it names. True if more should be read: a

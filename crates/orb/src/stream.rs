@@ -180,10 +180,12 @@ impl CancelPath for MaybeTlsStream {
         let mut to = Encoder::new(ByteOrder::NATIVE);
         to.speak(version, CharSet::default());
         if cancel_request(request, &mut to).is_ok() {
-            let sent = self.write(to.bytes(), May::Never);
-            // What was sent in part would spoil the next request.
-            if sent.is_ok_and(|sent| sent > 0 && sent < to.len()) {
-                self.close();
+            match self.write(to.bytes(), May::Never) {
+                Ok(sent) if sent == to.len() => {}
+                // Nothing was sent. TLS has enciphered it nevertheless.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.secure.is_none() => {}
+                // What was sent in part would spoil the next request.
+                _ => self.close(),
             }
         }
     }

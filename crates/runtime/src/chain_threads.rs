@@ -102,6 +102,7 @@ struct ThreadRoute {
 pub struct ChainThreads {
     common: Arc<CommonState>,
     routes: Arc<[ThreadRoute]>,
+    graphs: Arc<[ThreadGraph]>,
 }
 
 /// By operation: the first operation of the thread's path that it is on.
@@ -116,7 +117,7 @@ pub(crate) fn thread_roots(system: &System) -> Vec<Option<OperationId>> {
 impl ChainThreads {
     pub(crate) fn new(common: Arc<CommonState>, processors: &[Arc<ProcessorState>]) -> Self {
         let system = &common.system;
-        let route = |graph: &ThreadGraph<'_>| {
+        let route = |graph: &ThreadGraph| {
             let mut along: Vec<Arc<ProcessorState>> = Vec::new();
             for on in graph.operations.iter().map(|id| system.operation(*id).on) {
                 let here = processors.iter().find(|processor| processor.id == on);
@@ -124,13 +125,19 @@ impl ChainThreads {
             }
             ThreadRoute { root: graph.root, processors: along }
         };
-        let routes = system.thread_graphs().iter().map(route).collect();
-        ChainThreads { routes, common }
+        let graphs = system.thread_graphs();
+        let routes = graphs.iter().map(route).collect();
+        ChainThreads { routes, graphs: graphs.into(), common }
     }
 
     /// The system that runs.
     pub fn system(&self) -> &Arc<System> {
         &self.common.system
+    }
+
+    /// The threads of the file.
+    pub fn graphs(&self) -> &[ThreadGraph] {
+        &self.graphs
     }
 
     /// True if the file has a chain carried by threads.
@@ -166,8 +173,8 @@ impl ChainThreads {
         for processor in route.into_iter().flat_map(|route| &route.processors).filter(|_| self.common.has_begun()) {
             processor.section(|crew, _| crew.segments_of(thread, &mut segments));
         }
-        let graphs = self.common.system.thread_graphs();
-        let along = graphs.iter().find(|graph| graph.root == thread.root).map_or(&[][..], |graph| &graph.operations);
+        let along =
+            self.graphs.iter().find(|graph| graph.root == thread.root).map_or(&[][..], |graph| &graph.operations);
         segments.sort_by_key(|segment| along.iter().position(|id| *id == segment.operation));
         segments
     }
@@ -181,11 +188,12 @@ impl ChainThreads {
         for processor in route.into_iter().flat_map(|route| &route.processors).filter(|_| self.common.has_begun()) {
             // Created before the section that lanes may wait for.
             let mut wakeups = processor.wakeups();
-            found = found.max(processor.section(|crew, now| crew.cancel_thread(now, thread, &mut wakeups)));
+            let here = processor.section(|crew, now| crew.cancel_thread(now, thread, &mut wakeups));
             wakeups.deliver();
-            if matches!(found, CancelOutcome::NotBegun | CancelOutcome::Busy) {
-                break;
+            if matches!(here, CancelOutcome::NotBegun | CancelOutcome::Busy) {
+                return here;
             }
+            found = found.max(here);
         }
         found
     }

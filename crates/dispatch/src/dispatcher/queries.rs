@@ -141,8 +141,8 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// How many jobs of this processor the completion of a job triggers: the next leg, else one of each successor here
-    /// that it has chosen or need not choose, whether or not it can be released at once.
+    /// How many jobs of this processor the completion of a job triggers. If legs remain, it is the next leg. Otherwise it
+    /// is one job of each successor here that is chosen or needs no choice, even if it must wait.
     pub fn triggers(&self, slot: Slot) -> u32 {
         let job = self.jobs.get(slot);
         if job.id.leg + 1 < job.legs {

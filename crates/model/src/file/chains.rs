@@ -19,7 +19,7 @@ pub(super) fn chains(
     connections: &OperationEdges,
 ) -> Vec<Chain> {
     let mut chains = Vec::new();
-    let mut carriers = Carriers::default();
+    let (mut carriers, mut carried) = (Carriers::default(), Vec::new());
     let mut steps = 0;
     for (name, table) in top.named(log, "chain") {
         let time = |log: &mut Log, key| table.given(log, key, InputValue::positive_time).map(|time| time.value);
@@ -65,10 +65,40 @@ pub(super) fn chains(
             carriers.check(log, operations, connections, (name, &path), written.map(carrier_of));
         }
         let carried_by = carrier.map_or(ChainCarrier::Event, |carrier| carrier_of(carrier.value));
+        if carried_by == ChainCarrier::Thread {
+            carried.push(path.clone());
+        }
         let path = path.into_iter().map(|step| step.value).collect();
         chains.push(Chain { name: name.value.to_string(), path, deadline, max_age, max_reaction, carried_by });
     }
+    check_copies(log, operations, connections, &carried);
     chains
+}
+
+/// Each copy before an operation on the path of a thread is on a path of that thread, too: otherwise a cancellation of the
+/// thread would not end the copy, which could release the operation. `carried` are the paths of threads.
+fn check_copies(
+    log: &mut Log,
+    operations: &Operations<'_>,
+    connections: &OperationEdges,
+    carried: &[Vec<AtPlace<OperationId>>],
+) {
+    let follows = |root: OperationId, copy: OperationId| {
+        let mut of_root = carried.iter().filter(|path| path.first().is_some_and(|first| first.value == root));
+        of_root.any(|path| path.iter().any(|step| step.value == copy))
+    };
+    for path in carried {
+        let Some(root) = path.first().map(|first| first.value) else { continue };
+        for step in path {
+            let Trigger::First(copies) = &connections.triggers[step.value.index()] else { continue };
+            if let Some(copy) = copies.iter().find(|copy| !follows(root, **copy)) {
+                let (copy, name) = (operations.name(*copy), operations.name(step.value));
+                log.error(step.place, format!("no thread carries the copy `{copy}` to `{name}`"))
+                    .label("on the path of a thread")
+                    .help(format!("write `carried_by = \"thread\"` in a chain through `{copy}`, too"));
+            }
+        }
+    }
 }
 
 fn carrier_of(choice: usize) -> ChainCarrier {
@@ -110,8 +140,8 @@ impl<'a> Carriers<'a> {
     }
 }
 
-/// Whether a thread can follow the path: it begins with a release of its own, and each completion is the only trigger
-/// of the next operation, or one of the copies of which the first triggers it. Otherwise an error is logged.
+/// Whether a thread can follow the path. The first operation must have releases of its own. Each completion must be the
+/// only trigger of the next operation, or one of its `first` copies. Otherwise an error is logged.
 fn may_be_thread(
     log: &mut Log,
     operations: &Operations<'_>,

@@ -6,8 +6,8 @@ use hyoshi_wire::giop::{Header, MessageKind};
 /// Octets of a CancelRequest.
 const LEN: usize = Header::LEN + 4;
 
-/// Shows the request id of each whole CancelRequest to `cancel`, and removes those for which it returns true. `octets`
-/// begin with a message; what is not whole, and what is no GIOP, stays.
+/// Passes the request id of each complete CancelRequest to `cancel`, and removes the message if that returns true. `octets`
+/// begin with a message. Incomplete messages, and octets that are not GIOP, remain.
 pub(crate) fn extract_cancels(octets: &mut Vec<u8>, mut cancel: impl FnMut(u32) -> bool) {
     let mut at = 0;
     while let Some((header, message)) = first_message(&octets[at..]) {

@@ -108,7 +108,7 @@ impl Incoming {
         self.parked = Some(parked.octets);
     }
 
-    /// Takes all octets that [`park`](Self::park) has kept. `None` while a message has begun: then they are its rest.
+    /// Removes and returns all octets that [`park`](Self::park) has kept. `None` while a message has begun: then they are its rest.
     pub(crate) fn take_octets(&mut self) -> Option<Vec<u8>> {
         if self.has_begun() {
             return None;
@@ -118,7 +118,7 @@ impl Incoming {
         Some(octets)
     }
 
-    /// Goes on with these octets, which begin with a message.
+    /// Continues with these octets, which begin with a message.
     pub(crate) fn resume_octets(&mut self, octets: Vec<u8>) {
         self.resume(Parked { octets: octets.into(), at: 0 });
     }

@@ -17,6 +17,9 @@ const MOST_WAITING: usize = 64 << 10;
 /// Reads of one connection before the others have their turn.
 const READS: usize = 8;
 
+/// CancelRequests of one connection that are served at once, above the lanes. Further ones wait for a lane's thread.
+const CANCELS: usize = 32;
+
 impl Lane {
     /// Reads what has arrived, and cancels the threads that it names. A thread of the lane reads the other messages. True
     /// if a request still runs, and the connection should be watched on.
@@ -30,7 +33,7 @@ impl Lane {
         }
         let mut incoming = connection.incoming.lock().take().unwrap_or_else(|| Incoming::new(self.limits));
         connection.unfinished.take();
-        // None while a part of a message was taken: then only the thread that reads on understands the octets.
+        // `None` if the lane's thread has read a part of a message: only that thread can read the rest.
         let octets = incoming.take_octets().map(|octets| self.find_cancels(connection, octets, buffer));
         let waits = match octets {
             Some(Ok(octets)) if octets.is_empty() => false,
@@ -80,6 +83,8 @@ impl Lane {
                 break;
             }
             match connection.link().read(buffer, May::Never) {
+                // Whole messages before the end are served first; the lane's thread finds the end again.
+                Ok(0) | Err(_) if !octets.is_empty() => break,
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => octets.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -87,7 +92,12 @@ impl Lane {
             }
             connection.heard.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        extract_cancels(&mut octets, |request| threads::cancel_arrived(&**connection, Some(request)));
+        let mut left = CANCELS;
+        extract_cancels(&mut octets, |request| {
+            let serves = left > 0 && threads::cancel_arrived(&**connection, Some(request));
+            left -= usize::from(serves);
+            serves
+        });
         Ok(octets)
     }
 }

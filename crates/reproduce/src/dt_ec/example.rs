@@ -1,7 +1,7 @@
 //! The example of section 3.4: three tasks on two processors under non-preemptive EDF. With greedy releases T3 misses a
 //! deadline and loses its next job (figure 4); with release guards it does not (figure 5).
 //!
-//! `decisions` of the schedule, in seconds of the paper: T1 = (2, 4, 0) on P1, T2 = (2, 6, 0) on P1 and then P2,
+//! In seconds of the paper: T1 = (2, 4, 0) on P1, T2 = (2, 6, 0) on P1 and then P2,
 //! T3 = (1.8, 3, 5.1) on P2, each as (execution, period, phase).
 
 use std::sync::Arc;
@@ -84,6 +84,8 @@ pub struct ExampleSchedule {
     pub deviation_ns: Option<u64>,
 }
 
+const FILE: &str = include_str!("example.toml");
+
 /// The names of the subtasks.
 pub const SUBTASKS: [&str; 4] = ["T1", "T2-1", "T2-2", "T3"];
 
@@ -106,63 +108,21 @@ pub const FIGURE_5: [(&str, &[(u64, u64)]); 4] = [
 /// The end of the schedules above, in tenths of the paper's seconds.
 const FIGURES_END: u64 = 160;
 const TENTH: u64 = 100_000_000;
-/// On the kernel a second of the paper lasts so long.
+/// The length of a second of the paper on the kernel.
 pub const KERNEL_SECOND: Span = Span::from_millis(20);
-/// On the kernel jobs work for so many percent of their worst case: T2's deadline leaves no time for scheduling.
+/// The share of the worst case that jobs use on the kernel, in percent: T2's deadline leaves no time for scheduling.
 const KERNEL_WORK: u64 = 97;
 const PAPER_SECOND: Span = Span::from_secs(1);
 
 /// The example, with a second of the paper of this length.
 fn system(protocol: ReleaseProtocol, second: Span, length: u64, work_percent: u64) -> System {
     let at = |tenths: u64| Span::from_nanos(second.as_nanos() / 10 * tenths);
-    let takes = |tenths: u64| at(tenths).as_nanos() * work_percent / 100;
-    let text = format!(
-        r#"
-        name     = "dt-ec-example"
-        duration = "{duration}"
-        [host.one]
-        [host.two]
-        [processor.P1]
-        host     = "one"
-        strategy = "EDF"
-        [processor.P2]
-        host     = "two"
-        strategy = "EDF"
-        [operation.T1]
-        on    = "P1"
-        every = "{four}"
-        wcet  = "{two}"
-        takes = "{takes_two}ns"
-        [operation."T2-1"]
-        on    = "P1"
-        every = "{six}"
-        wcet  = "{two}"
-        takes = "{takes_two}ns"
-        [operation."T2-2"]
-        on    = "P2"
-        after = {{ all = ["T2-1"] }}
-        wcet  = "{two}"
-        takes = "{takes_two}ns"
-        [operation.T3]
-        on    = "P2"
-        every = "{three}"
-        phase = "{phase}"
-        wcet  = "{third}"
-        takes = "{takes_third}ns"
-        [chain.T2]
-        path     = ["T2-1", "T2-2"]
-        deadline = "{six}"
-        "#,
-        duration = at(10 * length),
-        two = at(20),
-        three = at(30),
-        four = at(40),
-        six = at(60),
-        phase = at(51),
-        third = at(18),
-        takes_two = takes(20),
-        takes_third = takes(18),
-    );
+    let mut text = FILE.replace("{length}", &at(10 * length).to_string());
+    for tenths in [18, 20, 30, 40, 51, 60] {
+        let work = Span::from_nanos(at(tenths).as_nanos() * work_percent / 100);
+        text = text.replace(&format!("{{{tenths}}}"), &at(tenths).to_string());
+        text = text.replace(&format!("{{work {tenths}}}"), &work.to_string());
+    }
     let system = match read(&text, "dt-ec-example.toml", None) {
         Ok(loaded) => loaded.system,
         Err(errors) => unreachable!("the built-in example is read by every test: {errors}"),

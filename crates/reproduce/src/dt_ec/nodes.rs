@@ -2,8 +2,9 @@
 //! between instant 0 and the end of the run, less the execution of its jobs, is its overhead.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -239,9 +240,9 @@ impl WorkloadFile {
             std::env::temp_dir().join(format!("hyoshi-reproduce-{name}"))
         })?;
         // Not if it exists: another user may control it.
-        fs::create_dir(&directory)?;
+        fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let file = WorkloadFile(directory.join("dt-ec.toml"));
-        fs::write(&file.0, text)?;
+        fs::OpenOptions::new().write(true).create_new(true).open(&file.0)?.write_all(text.as_bytes())?;
         Ok(file)
     }
 }

@@ -230,8 +230,11 @@ impl Workload {
 
 fn execution(time: Span) -> String {
     let wcet = Span::from_nanos(time.as_nanos() * WCET_PERCENT / 100);
-    format!("wcet = \"{wcet}\"\ntakes = \"{time}\"\n")
+    EXECUTION_TIME.replace("{wcet}", &wcet.to_string()).replace("{time}", &time.to_string())
 }
+
+/// The keys of an execution time.
+const EXECUTION_TIME: &str = include_str!("execution.toml");
 
 /// The scale of the random workload's execution times on so many CPUs, in parts per million: its four nodes need 2.3 of
 /// them in the paper.

@@ -78,13 +78,16 @@ impl CrewThreads {
         while self.cancelled.front().is_some_and(|first| first.until <= now) {
             self.cancelled.pop_front();
         }
+        let until = now.saturating_add(REMEMBERED);
         let known = self.cancelled.iter().position(|known| known.thread == thread);
-        if known.is_none() && self.cancelled.len() < MOST_REMEMBERED {
-            let until = now.saturating_add(REMEMBERED);
-            self.cancelled.push_back(CancelledThread { thread, until, dropped: None });
-            return self.cancelled.back_mut();
+        let known = known.and_then(|at| self.cancelled.remove(at));
+        if known.is_none() && self.cancelled.len() >= MOST_REMEMBERED {
+            return None;
         }
-        self.cancelled.get_mut(known?)
+        let known = known.unwrap_or(CancelledThread { thread, until, dropped: None });
+        // In the order of time: the oldest is first.
+        self.cancelled.push_back(CancelledThread { until, ..known });
+        self.cancelled.back_mut()
     }
 }
 

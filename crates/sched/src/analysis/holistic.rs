@@ -84,8 +84,9 @@ pub(super) fn agree(works: &[Work], sites: &[ProcessorScene<'_>]) -> Agreement {
     Agreement { releases, finish, found, earliest }
 }
 
-/// Adds to the operations with jobs that may be lost before a join: those that may drop, cancel or stop jobs, those that
-/// may not be chosen, and their successors. The first of several copies is lost if each may be. Responses grow from round to round, and so does this set.
+/// Adds the operations whose jobs may be lost before a join, and their successors. A job may be dropped, cancelled, stopped
+/// or not chosen. The first of several copies is lost only if every copy may be. Responses grow from round to round, and
+/// so does this set.
 fn lose(
     works: &[Work],
     sites: &[ProcessorScene<'_>],

@@ -131,7 +131,7 @@ impl ThreadPart {
             calling: AtomicU32::new(0),
             has_forked: AtomicBool::new(false),
             status: AtomicU8::new(0),
-            cancelled_at: AtomicU64::new(0),
+            cancelled_at: AtomicU64::new(u64::MAX),
             depth: AtomicUsize::new(0),
             state: PiMutex::default(),
         }
@@ -143,6 +143,7 @@ impl ThreadPart {
         *self.calling.get_mut() = 0;
         *self.has_forked.get_mut() = false;
         *self.status.get_mut() = 0;
+        *self.cancelled_at.get_mut() = u64::MAX;
         *self.depth.get_mut() = 0;
         let state = self.state.get_mut();
         state.calls.clear();
@@ -192,6 +193,13 @@ impl ThreadPart {
             state.calls.iter().chain(&state.oneways).for_each(SentRequest::cancel);
         }
         before.is_ok()
+    }
+
+    /// Its oneways need no cancel any more. The last owner of a connection closes it: not under a lock.
+    pub(super) fn drop_oneways(&self) {
+        // Without an allocation if there are none.
+        let gone: Vec<_> = self.state.lock().oneways.drain(..).collect();
+        drop(gone);
     }
 
     /// Its calls wait no longer if it was cancelled before this time.

@@ -111,6 +111,7 @@ pub(super) fn add(id: ThreadId, mut arrival: Option<HopArrival>) -> Result<Arc<T
 #[inline]
 pub(super) fn remove(part: &ThreadPart) {
     part.end();
+    part.drop_oneways();
     let (shard, slot) = part.place;
     let mut shard = REGISTRY[usize::from(shard)].lock();
     let PartSlot { is_live, arrival, .. } = &mut shard.slots[usize::from(slot)];
@@ -118,7 +119,7 @@ pub(super) fn remove(part: &ThreadPart) {
     let gone = arrival.take();
     shard.free.push(slot);
     drop(shard);
-    // The last owner of a connection closes it: not under the lock.
+    // Nor is this.
     drop(gone);
 }
 

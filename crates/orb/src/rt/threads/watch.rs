@@ -30,7 +30,7 @@ const BUFFER: usize = 16 << 10;
 static TICKS: AtomicBool = AtomicBool::new(false);
 static POLLER: OnceLock<Option<&'static Poller>> = OnceLock::new();
 
-/// A thread arrived with a request: it is looked for from now on.
+/// A thread arrived with a request: the watch looks for it from now on.
 #[inline]
 pub(super) fn wake() {
     if !TICKS.load(Ordering::SeqCst) {
@@ -55,7 +55,8 @@ pub(crate) fn start_watch() {
     POLLER.get_or_init(|| {
         // It lives as long as the process, like its thread.
         let poller: &'static Poller = Box::leak(Box::new(Poller::new().ok()?));
-        let watch = CancelWatch { poller, watched: HashMap::new(), buffer: vec![0; BUFFER], quiet: 0 };
+        let watch =
+            CancelWatch { poller, watched: HashMap::new(), resting: Vec::new(), buffer: vec![0; BUFFER], quiet: 0 };
         // Without the thread, cancels wait for a thread of their lane.
         Spawn::new("orb-cancels").stack(128 << 10).spawn(move || watch.run()).ok().map(|_| poller)
     });
@@ -65,6 +66,9 @@ struct CancelWatch {
     poller: &'static Poller,
     /// By their numbers in the poller: their addresses.
     watched: HashMap<u64, Arc<dyn Served>>,
+    /// They were read since the last tick, and are watched again from the next one on: a client that sends without pause
+    /// has one read a tick.
+    resting: Vec<(u64, Arc<dyn Served>)>,
     buffer: Vec<u8>,
     quiet: u32,
 }
@@ -97,14 +101,20 @@ impl CancelWatch {
         }
     }
 
-    /// Reads a connection that is not watched, and watches it on while its request runs.
+    /// Reads a connection that is not watched. While its request runs, it rests until the next tick.
     fn read(&mut self, number: u64, connection: Arc<dyn Served>) {
-        if connection.clone().read_cancels(&mut self.buffer) && connection.watch(self.poller, number).is_ok() {
-            self.watched.insert(number, connection);
+        if connection.clone().read_cancels(&mut self.buffer) {
+            TICKS.store(true, Ordering::SeqCst);
+            self.resting.push((number, connection));
         }
     }
 
     fn tick(&mut self, at_work: &mut Vec<(Arc<dyn Served>, u64)>) {
+        for (number, connection) in self.resting.drain(..) {
+            if connection.watch(self.poller, number).is_ok() {
+                self.watched.insert(number, connection);
+            }
+        }
         let mut any = find_at_work(at_work);
         for (connection, epoch) in at_work.drain(..) {
             let number = Arc::as_ptr(&connection).cast::<()>() as u64;
