@@ -196,7 +196,7 @@ impl OperatedThreads {
             match found.found {
                 CancelFound::Segment | CancelFound::Hop if parts && !silent.is_empty() => {
                     let why =
-                        format!("cancelled, but a part may go on at host {}, which does not answer", silent.join(", "));
+                        format!("cancelled, but a part may continue on host {}, which does not answer", silent.join(", "));
                     return Err(refused(why, "`hyoshi node show` shows the state of the other hosts"));
                 }
                 CancelFound::Segment | CancelFound::Hop => return Ok(found),
