@@ -195,8 +195,10 @@ impl OperatedThreads {
             }
             match found.found {
                 CancelFound::Segment | CancelFound::Hop if parts && !silent.is_empty() => {
-                    let why =
-                        format!("cancelled, but a part may continue on host {}, which does not answer", silent.join(", "));
+                    let why = format!(
+                        "cancelled, but a part may continue on host {}, which does not answer",
+                        silent.join(", ")
+                    );
                     return Err(refused(why, "`hyoshi node show` shows the state of the other hosts"));
                 }
                 CancelFound::Segment | CancelFound::Hop => return Ok(found),

@@ -89,8 +89,11 @@ const FILE: &str = include_str!("example.toml");
 /// The names of the subtasks.
 pub const SUBTASKS: [&str; 4] = ["T1", "T2-1", "T2-2", "T3"];
 
+/// A schedule of the paper: by subtask, the start and the end of each job.
+pub type PaperSchedule = [(&'static str, &'static [(u64, u64)]); 4];
+
 /// Figure 4: starts and ends in tenths of the paper's seconds, up to 16 s.
-pub const FIGURE_4: [(&str, &[(u64, u64)]); 4] = [
+pub const FIGURE_4: PaperSchedule = [
     ("T1", &[(0, 20), (40, 60), (80, 100), (120, 140)]),
     ("T2-1", &[(20, 40), (60, 80), (140, 160)]),
     ("T2-2", &[(40, 60), (80, 100)]),
@@ -98,7 +101,7 @@ pub const FIGURE_4: [(&str, &[(u64, u64)]); 4] = [
 ];
 
 /// Figure 5.
-pub const FIGURE_5: [(&str, &[(u64, u64)]); 4] = [
+pub const FIGURE_5: PaperSchedule = [
     ("T1", &[(0, 20), (40, 60), (80, 100), (120, 140)]),
     ("T2-1", &[(20, 40), (60, 80), (140, 160)]),
     ("T2-2", &[(40, 60), (100, 120)]),
@@ -237,7 +240,7 @@ impl ExampleSchedule {
     }
 
     /// The paper's figure of this protocol; rule 3 has none.
-    pub fn figure(&self) -> Option<&'static [(&'static str, &'static [(u64, u64)]); 4]> {
+    pub fn figure(&self) -> Option<&'static PaperSchedule> {
         match self.protocol {
             ReleaseProtocol::Greedy => Some(&FIGURE_4),
             ReleaseProtocol::Guarded => Some(&FIGURE_5),

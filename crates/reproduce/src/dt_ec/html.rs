@@ -86,8 +86,11 @@ fn gantt(schedule: &ExampleSchedule) -> String {
     drawing.into_string()
 }
 
+/// A part of the overhead: its name, colour and CPU time.
+type OverheadPart = (&'static str, Colour, fn(&NodeParts) -> u64);
+
 /// The parts of the overhead, with their colours.
-const PARTS: [(&str, Colour, fn(&NodeParts) -> u64); 5] = [
+const PARTS: [OverheadPart; 5] = [
     ("receive", Colour::Critical, |parts| parts.receive_ns),
     ("lanes", Colour::Made, |parts| parts.lanes_ns),
     ("send", Colour::Cancelled, |parts| parts.send_ns),
@@ -105,7 +108,7 @@ fn measured(topology: Topology, kernel: &DtEcKernel) -> Markup {
     let micros =
         |value: f64| if value >= 10_000.0 { format!("{:.1} s", value / 1e6) } else { format!("{value:.0} us") };
     let chart = |one: &MeasuredWorkload| {
-        let part = |(_, colour, of): (_, Colour, fn(&NodeParts) -> u64)| {
+        let part = |(_, colour, of): OverheadPart| {
             let values = one.hosts.iter().map(|host| Some(of(&host.parts) as f64 / 1e3)).collect();
             Series { colour, dashed: false, values }
         };

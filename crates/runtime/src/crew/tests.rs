@@ -376,7 +376,8 @@ fn a_hop_of_a_cancelled_thread_is_dropped_for_a_second() {
     assert!(hand.crew.drops_hop(near, 7, ms(2)));
     assert_eq!(cancel(&mut hand, ms(3)), CancelOutcome::Dropped(near));
     assert_eq!(cancel(&mut hand, ms(4)), CancelOutcome::Absent, "the thread has ended");
-    assert!(!hand.crew.drops_hop(near, 7, ms(1_003)), "the memory is bounded");
+    assert!(hand.crew.drops_hop(near, 7, ms(1_003)), "each cancellation renews it");
+    assert!(!hand.crew.drops_hop(near, 7, ms(1_004)), "the memory is bounded");
     // As is the number of threads.
     let many = |hand: &mut ManualCrew, number, at| {
         hand.crew.cancel_thread(at, ChainThread { number, ..thread }, &mut hand.wakeups)
