@@ -9,6 +9,8 @@ use libfuzzer_sys::fuzz_target;
 #[allow(dead_code)]
 #[path = "."]
 mod channel {
+    #[path = "../../crates/orb/src/channel/cancels.rs"]
+    mod cancels;
     #[path = "../../crates/orb/src/channel/incoming.rs"]
     mod incoming;
     #[path = "../../crates/orb/src/channel/laws.rs"]

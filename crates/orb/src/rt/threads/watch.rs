@@ -23,7 +23,7 @@ use crate::housekeeping;
 
 const TICK: Duration = Duration::from_micros(500);
 /// Ticks without a request at work before it sleeps.
-const QUIET: u32 = 40;
+const QUIET: u32 = 4;
 /// Octets of a read.
 const BUFFER: usize = 16 << 10;
 
