@@ -403,7 +403,7 @@ impl NodePeers {
             stalled: Span::from_secs(2),
             ..ServerLimits::default()
         };
-        let (mut builder, mut begun) = (Orb::builder().server_limits(limits), None);
+        let (mut builder, mut begun) = (Orb::builder().server_limits(limits).untracked_threads(), None);
         if let Some(tls) = tls {
             builder = builder.tls_server(tls.server.clone());
         }

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) scope: SyncScope,
     /// Its calls carry their timing in the form of TAO's Kokyu schedulers.
     pub(crate) kokyu_timing: bool,
+    /// Requests of distributable threads have an entry in the registry.
+    pub(crate) tracks_threads: bool,
     pub(crate) collocation: Collocation,
     pub(crate) server_interceptors: Box<[Arc<dyn ServerInterceptor>]>,
     pub(crate) client_interceptors: Box<[Arc<dyn ClientInterceptor>]>,

@@ -143,6 +143,23 @@ fn segments_nest_with_their_parameters_and_the_thread_ends_with_the_outermost() 
 }
 
 #[test]
+fn an_orb_of_untracked_threads_serves_their_requests_with_id_and_timing_alone() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = seen.clone();
+    let server = serve_with(Orb::builder().untracked_threads(), move |_| {
+        let timing = rt::timing().unwrap();
+        sees.lock().unwrap().push((threads::id(), timing.thread, timing.importance));
+        Ok(())
+    });
+    let (_client, stub) = client(&server);
+    let segment = threads::segment("call", within(10_000)).unwrap();
+    stub.nothing().unwrap();
+    let id = threads::id().unwrap();
+    assert_eq!(*seen.lock().unwrap(), [(None, id, 3)]);
+    segment.end().unwrap();
+}
+
+#[test]
 fn segments_in_the_wrong_order_past_deadlines_and_deep_nesting_are_errors_that_change_nothing() {
     let none = (SystemKind::BadInvOrder, minor::NO_SEGMENT, NO);
     assert_eq!(code(threads::end_scheduling_segment("a")), none);

@@ -48,6 +48,7 @@ pub struct OrbBuilder {
     claims: Option<Claims>,
     order: Option<(Arc<dyn Order>, usize)>,
     kokyu_timing: bool,
+    untracked_threads: bool,
     collocation: Collocation,
     mapping: Option<Arc<dyn PriorityMapping>>,
     transform: Option<Arc<dyn PriorityTransform>>,
@@ -265,6 +266,14 @@ impl OrbBuilder {
         self
     }
 
+    /// Requests of distributable threads run without an entry among those of the process
+    /// ([`rt::threads`](crate::rt::threads)): for a program that knows its threads itself. A request still has its timing
+    /// and its thread's id; a CancelRequest does not reach it. Requests of an [order](OrbBuilder::order) keep their entries.
+    pub fn untracked_threads(mut self) -> Self {
+        self.untracked_threads = true;
+        self
+    }
+
     /// Runs around every incoming request.
     pub fn server_interceptor(mut self, interceptor: impl ServerInterceptor + 'static) -> Self {
         self.server_interceptors.push(Arc::new(interceptor));
@@ -358,6 +367,7 @@ impl OrbBuilder {
             timeouts: self.timeouts,
             scope: self.scope,
             kokyu_timing: self.kokyu_timing,
+            tracks_threads: !self.untracked_threads,
             collocation: if intercepted { Collocation::Never } else { self.collocation },
             server_interceptors: self.server_interceptors.into(),
             client_interceptors: self.client_interceptors.into(),

@@ -183,7 +183,7 @@ fn run(
             call.answer_early(early);
         }
         let _within = current::within(key);
-        let visit = threads::visit(request, thread.take())?;
+        let visit = threads::visit(request, thread.take(), orb.tracks_threads)?;
         let done = carry_out(orb, servant, &mut call);
         Ok(visit.leave(done)?)
     };

@@ -101,12 +101,12 @@ pub(crate) struct Visit {
 /// THREAD_CANCELLED if its thread was cancelled while it waited; BAD_PARAM for a forged id; IMP_LIMIT if there are too
 /// many threads. A damaged context is no error: the request has no timing.
 #[inline]
-pub(crate) fn visit(request: &Request<'_>, queued: Option<QueuedPart>) -> Result<Visit, SystemException> {
+pub(crate) fn visit(request: &Request<'_>, queued: Option<QueuedPart>, tracks: bool) -> Result<Visit, SystemException> {
     let (restore, thread) = timing::serve(&request.contexts);
     let mut served = ServedRequest { id: request.id, wants_reply: request.response.expected(), is_hop: false };
     let part = match queued {
         Some(QueuedPart(part)) => Some(part),
-        None if thread.is_none() => None,
+        None if thread.is_none() || !tracks => None,
         // A call within the process has no connection, and keeps its thread.
         None => match served.arrival() {
             Some(arrival) => Some(RunningPart(arrive(thread, arrival)?)),
