@@ -10,6 +10,7 @@ use std::sync::Arc;
 use hyoshi_os::{Credentials, Dscp, Poller};
 
 use crate::rt::{PoolLane, Priority, PriorityCeilings};
+use crate::server::ClientSource;
 use crate::socket::Socket;
 
 thread_local! {
@@ -29,6 +30,9 @@ pub(crate) struct Current {
 /// A connection that a lane serves, as code above the server needs it.
 pub(crate) trait Served: fmt::Debug + Send + Sync {
     fn socket(&self) -> &Arc<Socket>;
+
+    /// Where its client is; none if this ORB opened it.
+    fn source(&self) -> Option<ClientSource>;
 
     /// The process that opened it, if it is a Unix socket.
     fn credentials(&self) -> Option<Credentials>;

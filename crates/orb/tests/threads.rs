@@ -1,6 +1,7 @@
 //! Distributable threads: their segments, their way through servants, and their cancellation.
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use hyoshi_orb::rt::threads::{self, DistributableThread, ThreadLocation, ThreadS
 use hyoshi_orb::rt::{self, CallTiming, RequestTiming, ThreadId};
 use hyoshi_orb::{
     ByteOrder, Claims, Completed, Decode, Decoder, Encoder, LaneOptions, Orb, OrbBuilder, Order, OrderedRequest,
-    Reference, SystemException, SystemKind, minor,
+    Reference, ServerLimits, SystemException, SystemKind, minor,
 };
 use hyoshi_wire::giop::{
     CONTEXT_RT_SCHEDULING, ReplyStatus, RequestHeader, Response, ServiceContext, Target, cancel_request,
@@ -576,6 +577,52 @@ fn a_request_that_is_cancelled_while_it_waits_for_its_turn_does_not_run() {
     assert_eq!(is_cancelled(joined.join().unwrap()), NO);
     assert!(!ran.load(Ordering::SeqCst));
     wait_for_end(handle.id());
+}
+
+#[test]
+fn queued_requests_of_one_client_leave_threads_for_other_clients_and_for_roots() {
+    let path = std::env::temp_dir().join(format!("hyoshi-orb-parts-{}.sock", std::process::id()));
+    let held = Arc::new(Held::default());
+    let limits = ServerLimits { in_flight: threads::PARTS as u32, ..ServerLimits::default() };
+    let builder = Orb::builder().collocation(false).server_limits(limits).order(held.clone(), 2 * threads::PARTS);
+    let builder = builder.listen("iiop://127.0.0.1:0").unwrap().listen(&format!("unix:{}", path.display())).unwrap();
+    let orb = builder.build().unwrap();
+    let servant = Arc::new(Runs(Box::new(|_| Ok(()))));
+    let tracker = orb.adapter("a").build().unwrap().activate_ordered::<dyn Tracker>("x", servant, 1).unwrap();
+    orb.ready();
+    let server = Server { orb, tracker };
+    let (key, mut other) = (key_of(&server), peer::connect(&server.orb));
+    let thread = |origin, number| Some(ThreadId { origin, number });
+    let mut flood = UnixStream::connect(&path).unwrap();
+    flood.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sent = threads::PARTS as u32 / 2;
+    for number in 0..sent {
+        flood.write_all(&request_of(2 * number, &key, thread(71, u64::from(number)))).unwrap();
+    }
+    let refused = SystemKind::ImpLimit.not_done(minor::THREAD_LIMIT);
+    assert_eq!(raised(&peer::message(&mut flood).unwrap()), Some(refused));
+    assert!(held.0.lock().unwrap().len() < threads::PARTS * 3 / 8 + 1);
+    // A root, and a thread of another client.
+    threads::segment("root", None).unwrap().end().unwrap();
+    other.write_all(&request_of(2, &key, thread(72, 1))).unwrap();
+    wait_until("it waits", || threads::lookup(thread(72, 1).unwrap()).is_some());
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                std::mem::take(&mut *held.0.lock().unwrap()).into_iter().for_each(OrderedRequest::run);
+                thread::yield_now();
+            }
+        });
+        assert_eq!(raised(&peer::message(&mut other).unwrap()), None);
+        // A client that does not read is not read either.
+        (1..sent).for_each(|_| drop(peer::message(&mut flood).unwrap()));
+        over.store(true, Ordering::SeqCst);
+    });
+    // What it had is free again.
+    flood.write_all(&request_of(2 * sent, &key, thread(73, 1))).unwrap();
+    wait_until("it waits", || threads::lookup(thread(73, 1).unwrap()).is_some());
+    held.0.lock().unwrap().clear();
 }
 
 #[test]

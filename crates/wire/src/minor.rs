@@ -124,8 +124,8 @@ codes! {
     HYOSHI + 0x83 SEGMENT_OPEN "The servant returned without ending a scheduling segment; it has ended now \
         (BAD_INV_ORDER)."
     HYOSHI + 0x84 SEGMENT_LIMIT "The limit of nested scheduling segments is reached (IMP_LIMIT)."
-    HYOSHI + 0x85 THREAD_LIMIT "The process has the maximum number of distributable threads (IMP_LIMIT), or the \
-        operating system starts no further thread (NO_RESOURCES)."
+    HYOSHI + 0x85 THREAD_LIMIT "The process, or this client in it, has the maximum number of distributable threads \
+        (IMP_LIMIT), or the operating system starts no further thread (NO_RESOURCES)."
     HYOSHI + 0x86 THREAD_ENDED "The distributable thread has ended in this process (BAD_INV_ORDER)."
     HYOSHI + 0x87 THREAD_ID "The id of the distributable thread is forged, or its head is in this process (BAD_PARAM)."
     HYOSHI + 0x88 DEADLINE_PAST "The deadline of the scheduling segment has passed (BAD_PARAM)."

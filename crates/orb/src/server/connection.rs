@@ -321,6 +321,10 @@ impl Served for Connection {
         &self.socket
     }
 
+    fn source(&self) -> Option<ClientSource> {
+        self.source
+    }
+
     fn credentials(&self) -> Option<Credentials> {
         self.client()
     }

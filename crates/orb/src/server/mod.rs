@@ -62,6 +62,8 @@ pub(crate) use buffer::{Buffer, MOST_BUFFERED};
 pub(crate) use connection::Connection;
 pub use order::{Order, OrderedRequest, RequestClient};
 pub use owned::{LaneTurn, OwnedLane};
+pub(crate) use shares::share;
+pub(crate) use source::ClientSource;
 
 /// How often threads that linger are kicked when the lane ends.
 const AGAIN: Span = Span::from_millis(10);

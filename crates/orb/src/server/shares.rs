@@ -11,6 +11,13 @@ pub(super) struct Held {
     pub(super) octets: usize,
 }
 
+/// The most of some places that a client may hold which holds `own` of them while `free` are free: half of what other
+/// clients leave, rounded up. So each further client finds free places, and the share shrinks the more clients use
+/// theirs (dynamic thresholds: Choudhury and Hahne, 1998).
+pub(crate) const fn share(own: usize, free: usize) -> usize {
+    own.saturating_add(free).div_ceil(2)
+}
+
 /// By client. Connections that this ORB opened count as those of one client.
 #[derive(Debug)]
 pub(super) struct ClientShares(HashMap<Option<ClientSource>, Held>);
@@ -21,12 +28,9 @@ impl ClientShares {
         ClientShares(HashMap::with_capacity(requests))
     }
 
-    /// Whether a client's share has room for another request of so many octets, while other clients are connected: its
-    /// share is half of what they leave, rounded up. So each further client finds free places, and the share shrinks the
-    /// more clients use theirs (dynamic thresholds: Choudhury and Hahne, 1998).
+    /// Whether a client's [`share`] has room for another request of so many octets, while other clients are connected.
     pub(super) fn has_room(&self, client: Option<ClientSource>, free: Held, octets: usize) -> bool {
         let own = self.0.get(&client).copied().unwrap_or_default();
-        let share = |own: usize, free: usize| own.saturating_add(free).div_ceil(2);
         own.requests < share(own.requests, free.requests)
             && own.octets.saturating_add(octets) <= share(own.octets, free.octets)
     }

@@ -10,7 +10,7 @@ use crate::tls::certificate_names;
 /// Where a client is. A program cannot choose its user, and over TCP it has few addresses. Of this machine it has 127/8,
 /// which is one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum ClientSource {
+pub(crate) enum ClientSource {
     /// Over TLS with a certificate: a hash of the names in it.
     Certificate(u64),
     Network(ClientNetwork),

@@ -14,13 +14,15 @@ use super::watch;
 use crate::current::Served;
 use crate::limits::millis;
 use crate::minor;
+use crate::server::{ClientSource, share};
 
 const SHARDS: usize = 8;
 /// Parts of a shard: [`PARTS`](super::PARTS) of all.
 const MOST: usize = super::PARTS / SHARDS;
+/// Those of them that threads of clients can have. The others are for threads that begin without a request.
+const MOST_OF_CLIENTS: usize = MOST / 4 * 3;
 
-static REGISTRY: [PiMutex<PartShard>; SHARDS] =
-    [const { PiMutex::new(PartShard { slots: Vec::new(), free: Vec::new() }) }; SHARDS];
+static REGISTRY: [PiMutex<PartShard>; SHARDS] = [const { PiMutex::new(PartShard::new()) }; SHARDS];
 
 thread_local! {
     /// The shard of this thread's parts.
@@ -34,6 +36,42 @@ thread_local! {
 struct PartShard {
     slots: Vec<PartSlot>,
     free: Vec<u16>,
+    /// What each client has of them.
+    of_clients: ClientParts,
+}
+
+/// The parts of each client in a shard, with at least one. Few clients have some at a time, so a search is brief.
+#[derive(Debug)]
+struct ClientParts {
+    by_client: Vec<(Option<ClientSource>, usize)>,
+    all: usize,
+}
+
+impl ClientParts {
+    /// One more, if the client's share of all permits it while so many parts of the shard are free.
+    fn add(&mut self, client: Option<ClientSource>, free: usize) -> bool {
+        let free = free.min(MOST_OF_CLIENTS - self.all);
+        let known = self.by_client.iter().position(|(known, _)| *known == client);
+        let own = known.map_or(0, |at| self.by_client[at].1);
+        if own >= share(own, free) {
+            return false;
+        }
+        match known {
+            Some(at) => self.by_client[at].1 += 1,
+            None => self.by_client.push((client, 1)),
+        }
+        self.all += 1;
+        true
+    }
+
+    fn remove(&mut self, client: Option<ClientSource>) {
+        let Some(at) = self.by_client.iter().position(|(known, _)| *known == client) else { return };
+        self.by_client[at].1 -= 1;
+        if self.by_client[at].1 == 0 {
+            self.by_client.swap_remove(at);
+        }
+        self.all -= 1;
+    }
 }
 
 #[derive(Debug)]
@@ -66,7 +104,18 @@ impl HopArrival {
 }
 
 impl PartShard {
+    const fn new() -> PartShard {
+        let of_clients = ClientParts { by_client: Vec::new(), all: 0 };
+        PartShard { slots: Vec::new(), free: Vec::new(), of_clients }
+    }
+
     fn add(&mut self, shard: usize, id: ThreadId, arrival: &mut Option<HopArrival>) -> Option<Arc<ThreadPart>> {
+        if let Some(arrival) = arrival {
+            let free = MOST - self.slots.len() + self.free.len();
+            if !self.of_clients.add(arrival.connection.source(), free) {
+                return None;
+            }
+        }
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.slots.len() < MOST => {
@@ -90,7 +139,7 @@ impl PartShard {
     }
 }
 
-/// Adds a part. IMP_LIMIT if there are too many.
+/// Adds a part. IMP_LIMIT if there are too many, or its client has its share of them.
 #[inline]
 pub(super) fn add(id: ThreadId, mut arrival: Option<HopArrival>) -> Result<Arc<ThreadPart>, SystemException> {
     let own = OWN.get();
@@ -118,6 +167,9 @@ pub(super) fn remove(part: &ThreadPart) {
     *is_live = false;
     let gone = arrival.take();
     shard.free.push(slot);
+    if let Some(arrival) = &gone {
+        shard.of_clients.remove(arrival.connection.source());
+    }
     drop(shard);
     // Nor is this.
     drop(gone);
@@ -199,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_shard_has_so_many_parts_and_reuses_their_memory_unless_a_handle_exists() {
-        let mut shard = PartShard { slots: Vec::new(), free: Vec::new() };
+        let mut shard = PartShard::new();
         let parts: Vec<_> = (0..MOST as u64).map(|number| shard.add(3, id(number), &mut None).unwrap()).collect();
         assert!(shard.add(3, id(0), &mut None).is_none());
         assert_eq!((parts[7].place, shard.live().count()), ((3, 7), MOST));
@@ -215,5 +267,26 @@ mod tests {
         let (reused, new) = (again(0), again(1));
         assert!(std::ptr::eq(Arc::as_ptr(&reused), first) && !std::ptr::eq(Arc::as_ptr(&new), second));
         assert_eq!((new.id, new.is_cancelled(), handle.id), (id(9), false, id(1)));
+    }
+
+    #[test]
+    fn a_client_leaves_parts_for_others_and_all_clients_leave_some_for_roots() {
+        let mut parts = PartShard::new().of_clients;
+        let mut flood = |user: u32, free: usize| {
+            let client = Some(ClientSource::User(user));
+            (0..MOST).filter(|_| parts.add(client, free)).count()
+        };
+        assert_eq!(flood(0, MOST), MOST_OF_CLIENTS / 2);
+        assert_eq!(flood(1, MOST), MOST_OF_CLIENTS / 4);
+        assert_eq!(flood(0, MOST), 0);
+        let others: usize = (2..100).map(|user| flood(user, MOST)).sum();
+        assert_eq!(
+            others,
+            MOST_OF_CLIENTS / 4,
+            "whatever there is of clients, {MOST} - {MOST_OF_CLIENTS} stay for roots"
+        );
+        assert_eq!(flood(100, MOST), 0);
+        parts.remove(Some(ClientSource::User(0)));
+        assert_eq!((parts.add(None, 0), parts.add(None, MOST), parts.add(None, MOST)), (false, true, false));
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The addresses that one attacker can have: an IPv4 address, or the first half of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::server) struct ClientNetwork(u128);
+pub(crate) struct ClientNetwork(u128);
 
 impl ClientNetwork {
     pub(in crate::server) fn of(address: IpAddr) -> ClientNetwork {
