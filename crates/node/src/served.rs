@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hyoshi_model::{OperationId, ProcessorId, Span};
+use hyoshi_model::{HostId, OperationId, ProcessorId, Span};
 use hyoshi_orb::{SystemException, certificate_names, current};
 use hyoshi_os::Dscp;
 use hyoshi_runtime::{ArrivedOutput, IncomingCompletions};
@@ -93,7 +93,7 @@ impl ForPeers {
 
 impl ForPeers {
     /// The threads of chains, for a call of a peer.
-    fn operated(&self, session: u64) -> Result<Option<OperatedThreads>, Refused> {
+    fn operated(&self, session: u64) -> Result<Option<(OperatedThreads, HostId)>, Refused> {
         let Some(peer) = self.peer_of(session) else {
             return Err(refused(&self.0, Reason::NoSession, "introduce yourself again"));
         };
@@ -102,7 +102,8 @@ impl ForPeers {
             std::thread::sleep(PENALTY);
         }
         let here = self.0.threads.get().cloned();
-        Ok(here.map(|here| OperatedThreads::new(here, Some(self.0.host), RunSource::Peers(self.0.clone()))))
+        let own = |here| OperatedThreads::new(here, Some(self.0.host), RunSource::Peers(self.0.clone()));
+        Ok(here.map(|here| (own(here), peer.host)))
     }
 }
 
@@ -212,11 +213,9 @@ impl wire::Peer for ForPeers {
     }
 
     fn threads_here(&self, session: u64, of: &wire::ThreadRef) -> Result<wire::ThreadStates, wire::ThreadsHereError> {
-        let operated = self.operated(session)?;
-        let Some((run, of)) = operated.as_ref().and_then(|operated| operated.of_peer(of)) else {
-            return Ok(wire::ThreadStates::default());
-        };
-        Ok(operated.map(|operated| operated.states_here(&run, of)).unwrap_or_default())
+        let Some((operated, _)) = self.operated(session)? else { return Ok(wire::ThreadStates::default()) };
+        let Some((run, of)) = operated.of_peer(of) else { return Ok(wire::ThreadStates::default()) };
+        Ok(operated.states_here(&run, of))
     }
 
     fn cancel_here(
@@ -224,9 +223,9 @@ impl wire::Peer for ForPeers {
         session: u64,
         which: &wire::ThreadRef,
     ) -> Result<wire::CancelledThread, wire::CancelHereError> {
-        let Some(operated) = self.operated(session)? else { return Ok(wire::CancelledThread::default()) };
+        let Some((operated, by)) = self.operated(session)? else { return Ok(wire::CancelledThread::default()) };
         let thread = operated.of_peer(which).and_then(|(_, thread)| thread);
-        Ok(thread.map(|thread| operated.cancel_here(thread)).unwrap_or_default())
+        Ok(thread.map(|thread| operated.cancel_here(thread, Some(by))).unwrap_or_default())
     }
 
     fn describe(&self) -> Result<String, SystemException> {

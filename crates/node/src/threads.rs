@@ -228,22 +228,22 @@ impl OperatedThreads {
     /// `None` if the host does not answer.
     fn cancel_on(&self, host: HostId, id: &wire::ThreadRef, thread: ChainThread) -> Option<wire::CancelledThread> {
         if self.host.is_none_or(|here| here == host) {
-            return Some(self.cancel_here(thread));
+            return Some(self.cancel_here(thread, None));
         }
         let (peer, stubs) = self.joined().find(|(peer, _)| peer.host == host)?;
         let session = peer.sends_as.load(Ordering::Acquire);
         stub_of(stubs, peer)?.cancel_here(session, id).ok()
     }
 
-    /// Cancels it on this host.
-    pub fn cancel_here(&self, thread: ChainThread) -> wire::CancelledThread {
+    /// Cancels it on this host, for the other host `by` or for an operator here.
+    pub fn cancel_here(&self, thread: ChainThread, by: Option<HostId>) -> wire::CancelledThread {
         let system = self.here.system();
         let of = |id: OperationId| {
             let operation = system.operation(id);
             let host = &system.hosts[system.processor(operation.on).host.index()];
             (operation.name.clone(), host.name.clone())
         };
-        let (found, operation) = match self.here.cancel(thread) {
+        let (found, operation) = match self.here.cancel(thread, by) {
             CancelOutcome::Absent => (CancelFound::Absent, None),
             CancelOutcome::Busy => (CancelFound::Busy, Some(thread.root)),
             CancelOutcome::NotBegun => (CancelFound::NotBegun, Some(thread.root)),

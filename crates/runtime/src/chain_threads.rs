@@ -11,14 +11,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_model::{ChainCarrier, Instant, OperationId, ProcessorId, Span, System, ThreadGraph};
+use hyoshi_model::{ChainCarrier, HostId, Instant, OperationId, ProcessorId, Span, System, ThreadGraph};
 
 use crate::common::CommonState;
 use crate::processor::ProcessorState;
 
 /// Hops of cancelled threads are dropped for this long: one that was on its way arrives within that time.
 pub(crate) const REMEMBERED: Span = Span::from_secs(1);
-/// The most cancelled threads that a processor remembers at a time.
+/// The most cancelled threads that a processor remembers at a time. Another host has at most half of what the others
+/// leave.
 pub(crate) const MOST_REMEMBERED: usize = 1024;
 /// Ended segments that a processor remembers, for each operation on a path.
 pub(crate) const MOST_ENDED: usize = 64;
@@ -73,7 +74,7 @@ pub struct ThreadSegment {
 pub enum CancelOutcome {
     /// Nothing of the thread. A hop that arrives later is dropped.
     Absent,
-    /// Too many threads were cancelled a moment ago. Nothing was done.
+    /// Too many threads were cancelled a moment ago, by all hosts or by this one. Nothing was done.
     Busy,
     /// The chain's first operation is here and has not been released so often yet. Nothing was done.
     NotBegun,
@@ -181,14 +182,15 @@ impl ChainThreads {
 
     /// Cancels a thread: its segments here end as cancelled, and hops of it that arrive later are dropped. A running
     /// body sees [`stop_asked`](crate::JobContext::stop_asked). Locks the processors of its path for short sections, in
-    /// its order, so that the thread cannot pass the cancellation.
-    pub fn cancel(&self, thread: ChainThread) -> CancelOutcome {
+    /// its order, so that the thread cannot pass the cancellation. `by` is the other host that cancels it; `None` for
+    /// an operator here.
+    pub fn cancel(&self, thread: ChainThread, by: Option<HostId>) -> CancelOutcome {
         let mut found = CancelOutcome::Absent;
         let route = self.routes.iter().find(|route| route.root == thread.root);
         for processor in route.into_iter().flat_map(|route| &route.processors).filter(|_| self.common.has_begun()) {
             // Created before the section that lanes may wait for.
             let mut wakeups = processor.wakeups();
-            let here = processor.section(|crew, now| crew.cancel_thread(now, thread, &mut wakeups));
+            let here = processor.section(|crew, now| crew.cancel_thread(now, thread, by, &mut wakeups));
             wakeups.deliver();
             if matches!(here, CancelOutcome::NotBegun | CancelOutcome::Busy) {
                 return here;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hyoshi_dispatch::{Job, JobState};
-use hyoshi_model::{Instant, JobId, OperationId, Span};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Input, Slot};
@@ -37,6 +37,8 @@ struct EndedSegment {
 #[derive(Clone, Copy, Debug)]
 struct CancelledThread {
     thread: ChainThread,
+    /// The other host that cancelled it last.
+    by: Option<HostId>,
     until: Instant,
     /// A hop to this operation was dropped.
     dropped: Option<OperationId>,
@@ -73,20 +75,26 @@ impl CrewThreads {
         ring.push_back(EndedSegment { number, release: job.release, deadline: job.deadline, used });
     }
 
-    /// Remembers a thread. `None` if too many are remembered.
-    fn remember(&mut self, thread: ChainThread, now: Instant) -> Option<&mut CancelledThread> {
+    /// Remembers a thread. `None` if too many are remembered, or `by` has its share of them: a peer may cancel numbers
+    /// that were never released, so it must leave room for other hosts and for operators.
+    fn remember(&mut self, thread: ChainThread, by: Option<HostId>, now: Instant) -> Option<&mut CancelledThread> {
         while self.cancelled.front().is_some_and(|first| first.until <= now) {
             self.cancelled.pop_front();
         }
         let until = now.saturating_add(REMEMBERED);
         let known = self.cancelled.iter().position(|known| known.thread == thread);
-        let known = known.and_then(|at| self.cancelled.remove(at));
-        if known.is_none() && self.cancelled.len() >= MOST_REMEMBERED {
-            return None;
+        if known.is_none_or(|at| self.cancelled[at].by != by) {
+            let own = self.cancelled.iter().filter(|known| known.by == by).count();
+            let free = MOST_REMEMBERED - self.cancelled.len();
+            let most = if by.is_some() { (own + free).div_ceil(2) } else { MOST_REMEMBERED };
+            if own >= most || (known.is_none() && free == 0) {
+                return None;
+            }
         }
-        let known = known.unwrap_or(CancelledThread { thread, until, dropped: None });
+        let known = known.and_then(|at| self.cancelled.remove(at));
+        let known = known.unwrap_or(CancelledThread { thread, by, until, dropped: None });
         // In the order of time: the oldest is first.
-        self.cancelled.push_back(CancelledThread { until, ..known });
+        self.cancelled.push_back(CancelledThread { until, by, ..known });
         self.cancelled.back_mut()
     }
 }
@@ -167,14 +175,20 @@ impl<S: Scheduled> Crew<S> {
     }
 
     /// Cancels a thread's segments, and remembers the thread.
-    pub fn cancel_thread(&mut self, now: Instant, thread: ChainThread, wakeups: &mut PendingWakeups) -> CancelOutcome {
+    pub fn cancel_thread(
+        &mut self,
+        now: Instant,
+        thread: ChainThread,
+        by: Option<HostId>,
+        wakeups: &mut PendingWakeups,
+    ) -> CancelOutcome {
         if self.closed || now >= self.common.until {
             return CancelOutcome::Absent;
         }
         if self.dispatcher.next_number(thread.root).is_some_and(|next| thread.number >= next) {
             return CancelOutcome::NotBegun;
         }
-        let Some(known) = self.threads.remember(thread, now) else { return CancelOutcome::Busy };
+        let Some(known) = self.threads.remember(thread, by, now) else { return CancelOutcome::Busy };
         // Reported once: then the thread has ended.
         let dropped = known.dropped.take();
         let is_segment = |crew: &Self, job: &Job| crew.threads.thread_of(job) == Some(thread);

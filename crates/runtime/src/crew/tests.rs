@@ -1,9 +1,10 @@
 //! Tests of the crew without threads: each section is called at a chosen time, with fake threads that record their
 //! policies.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use hyoshi_model::{Instant, ResourceId, Span, read};
+use hyoshi_model::{HostId, Instant, ResourceId, Span, read};
 use hyoshi_os::fake::FakeThread;
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{MonotonicClock, ThreadPolicy};
@@ -334,7 +335,8 @@ const THREAD: &str = "
 fn a_cancelled_thread_ends_at_its_head_and_others_do_not() {
     let mut hand = hand(THREAD, &["first"], FakeThread::new);
     let thread = |number| ChainThread { root: OperationId(2), number };
-    let cancel = |hand: &mut ManualCrew, number, at| hand.crew.cancel_thread(at, thread(number), &mut hand.wakeups);
+    let cancel =
+        |hand: &mut ManualCrew, number, at| hand.crew.cancel_thread(at, thread(number), None, &mut hand.wakeups);
     assert_eq!(cancel(&mut hand, 0, ms(0)), CancelOutcome::NotBegun);
     let lane = hand.time(ms(0))[0];
     let begin = hand.next(lane, ms(0)).unwrap();
@@ -370,7 +372,7 @@ fn a_hop_of_a_cancelled_thread_is_dropped_for_a_second() {
     let mut hand = hand(THREAD, &[], FakeThread::new);
     let (near, thread) = (OperationId(1), ChainThread { root: OperationId(0), number: 7 });
     assert!(!hand.crew.drops_hop(near, 7, ms(1)));
-    let cancel = |hand: &mut ManualCrew, at| hand.crew.cancel_thread(at, thread, &mut hand.wakeups);
+    let cancel = |hand: &mut ManualCrew, at| hand.crew.cancel_thread(at, thread, None, &mut hand.wakeups);
     assert_eq!(cancel(&mut hand, ms(1)), CancelOutcome::Absent);
     assert!(!hand.crew.drops_hop(near, 8, ms(2)) && !hand.crew.drops_hop(OperationId(3), 7, ms(2)));
     assert!(hand.crew.drops_hop(near, 7, ms(2)));
@@ -380,10 +382,32 @@ fn a_hop_of_a_cancelled_thread_is_dropped_for_a_second() {
     assert!(!hand.crew.drops_hop(near, 7, ms(1_004)), "the memory is bounded");
     // As is the number of threads.
     let many = |hand: &mut ManualCrew, number, at| {
-        hand.crew.cancel_thread(at, ChainThread { number, ..thread }, &mut hand.wakeups)
+        hand.crew.cancel_thread(at, ChainThread { number, ..thread }, None, &mut hand.wakeups)
     };
     let outcomes: Vec<_> = (0..2_000).map(|number| many(&mut hand, number, ms(1_500))).collect();
     assert_eq!(outcomes.iter().filter(|one| **one == CancelOutcome::Absent).count(), MOST_REMEMBERED);
     assert_eq!(outcomes.last(), Some(&CancelOutcome::Busy));
     assert_eq!(many(&mut hand, 1, ms(2_501)), CancelOutcome::Absent);
+}
+
+#[test]
+fn a_host_that_cancels_threads_at_random_leaves_memory_to_others() {
+    let mut hand = hand(THREAD, &[], FakeThread::new);
+    let mut cancel = |by: Option<u32>, numbers: Range<u64>, at| {
+        let root = OperationId(0);
+        let mut one = |number| {
+            hand.crew.cancel_thread(at, ChainThread { root, number }, by.map(HostId), &mut hand.wakeups)
+                == CancelOutcome::Absent
+        };
+        numbers.filter(|number| one(*number)).count()
+    };
+    // None of them was released.
+    assert_eq!(cancel(Some(1), 1_000_000..1_002_000, ms(1)), MOST_REMEMBERED / 2);
+    assert_eq!(cancel(Some(2), 2_000_000..2_002_000, ms(1)), MOST_REMEMBERED / 4);
+    assert_eq!(cancel(None, 0..2_000, ms(1)), MOST_REMEMBERED / 4, "an operator here");
+    // Its own it may renew, and so may another host that has room for them.
+    assert_eq!(cancel(Some(1), 1_000_000..1_000_010, ms(500)), 10);
+    assert_eq!(cancel(Some(2), 1_000_000..1_000_010, ms(500)), 0);
+    assert_eq!(cancel(Some(1), 1_000_010..1_000_020, ms(1_100)), 10, "those that were not renewed are forgotten");
+    assert_eq!(cancel(Some(2), 1_000_000..1_000_010, ms(1_100)), 10);
 }
