@@ -138,6 +138,24 @@ fn a_warning_of_the_file_is_told_once() {
 }
 
 #[test]
+fn calls_that_the_file_does_not_name_are_not_simulated_and_leave_the_verdict_open() {
+    let place = Place::new();
+    let operation = |name: &str, rest: &str| format!("[operation.{name}]\ncritical = true\nwcet = \"1ms\"\n{rest}\n");
+    let file = [
+        "name = \"calling\"".to_owned(),
+        operation("plan", "every = \"20ms\"\ncalls = \"any\""),
+        operation("steer", "after = { all = [\"plan\"] }"),
+    ];
+    place.write("system.toml", file.join("\n"));
+    let simulated = place.hyoshi("sim system.toml").exits(0);
+    let note = "calls = \"any\": the calls are not simulated: plan";
+    assert!(simulated.out.contains(note), "{}", simulated.out);
+    let checked = place.hyoshi("check system.toml").exits(1).out;
+    assert!(checked.contains("plan may call any object"), "{checked}");
+    assert!(!checked.contains("proved"), "{checked}");
+}
+
+#[test]
 fn a_system_can_come_through_a_pipe() {
     let place = Place::new();
     let (reader, mut writer) = std::io::pipe().unwrap();

@@ -209,6 +209,9 @@ pub struct Operation {
     pub trigger: Trigger,
     /// If requests release the operation: the least time between two requests that analysis may assume.
     pub min_interval: Option<Span>,
+    /// Its body may call any object, at any time, and wait for the reply: `check` knows neither what it calls nor how
+    /// long it waits.
+    pub calls_any: bool,
     /// Operations that do not trigger it: when it starts, it reads their latest values.
     pub reads: Vec<OperationId>,
     /// Critical: every deadline matters, never cancelled, never shed.

@@ -623,6 +623,9 @@ impl Template<'_> {
         if !events.supplied[self.first].is_empty() {
             line(text, "supplies", event_names(events.supplied[self.first].iter().copied()));
         }
+        if operation.calls_any {
+            line(text, "calls", quoted("any"));
+        }
         if let Some(interval) = operation.min_interval {
             line(text, "min_interval", time(interval));
         }

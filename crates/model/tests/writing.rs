@@ -29,6 +29,16 @@ fn every_example_survives_being_written_and_read() {
 }
 
 #[test]
+fn a_body_that_may_call_any_object_survives() {
+    let text = "name = 'calls'\n[operation.nav]\nevery = '10ms'\nwcet = '2ms'\ncount = 2\ncalls = 'any'\n\
+                [operation.other]\nafter = { any = ['nav'] }\nwcet = '1ms'";
+    let system = read(text, "calls.toml", None).unwrap().system;
+    let calling: Vec<bool> = system.operations.iter().map(|one| one.calls_any).collect();
+    assert_eq!(calling, [true, true, false]);
+    round_trip(text, None);
+}
+
+#[test]
 fn a_short_file_stays_short() {
     let text =
         "name = 'small'\n[operation.nav]\nevery = '10ms'\nwcet = '2ms'\ncount = 3\nstagger = 'even'\ncritical = true";

@@ -63,6 +63,13 @@ pub(super) fn late_outputs(system: &System, stats: &Stats) -> Option<ReportNote>
     (!late.is_empty()).then(|| note(NoteLevel::Degraded, "replicas", text()))
 }
 
+/// The operations with calls that a simulation does not execute.
+pub(super) fn unknown_calls(system: &System) -> Option<ReportNote> {
+    let calling: Vec<_> = system.operations.iter().filter(|one| one.calls_any).map(|one| &*one.name).collect();
+    let text = || format!("calls = \"any\": the calls are not simulated: {}", calling.join(", "));
+    (!calling.is_empty()).then(|| note(NoteLevel::Info, "calls", text()))
+}
+
 /// A warning of the file's reader as a note.
 pub(super) fn warning(warning: &Diagnostic) -> ReportNote {
     let text = format!("{} ({}:{})", warning.message, warning.file, warning.line);

@@ -21,7 +21,7 @@ use super::costs::CostsFrom;
 use super::from::{Incident, Links};
 use super::jobs::Jobs;
 use super::load::{Changes, load};
-use super::notes::{Verbose, late_outputs, note, warning};
+use super::notes::{Verbose, late_outputs, note, unknown_calls, warning};
 use super::output::{RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish_with};
 use super::progress::ProgressLine;
 use super::proved::Analysing;
@@ -210,6 +210,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
     sink.observer.close(end);
     let figures = sink.observer.figures(end);
     notes.extend(late_outputs(system, figures.stats));
+    notes.extend(unknown_calls(system));
     let account = ReportInput {
         verb: "sim",
         command: command_line(),

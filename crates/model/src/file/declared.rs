@@ -21,6 +21,8 @@ pub(super) struct DeclaredOperation<'a> {
     /// The least time between two requests.
     pub min_interval: Option<AtPlace<Span>>,
     pub calls: Option<DeclaredCall<'a>>,
+    /// Its body may call any object.
+    pub calls_any: bool,
     /// Its part, if the operation calls another.
     pub part: CallPhase,
     /// If it is an instance of a method: the method, by its name in the file.

@@ -100,6 +100,8 @@ pub enum Kind {
     Advocates,
     /// A table of the section.
     Table(&'static str),
+    /// This word, or a table of the section.
+    WordOr(&'static str, &'static str),
     /// A table of names of the section and times.
     TimeOf(&'static str),
     /// Such a name, or a list of them.
@@ -582,9 +584,10 @@ const OPERATION: &[Key] = &[
     ),
     key(
         "calls",
-        Kind::Table("operation.calls"),
+        Kind::WordOr("any", "operation.calls"),
         Described("none"),
-        "Its jobs call a method, waiting without the run token.",
+        "Its jobs call a method, waiting without the run token. Or \"any\": its body calls objects that the file does \
+        not name.",
     ),
     key("reads", Kind::Names("operation"), Value("[]"), "It reads their latest values; they do not trigger it."),
     key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),

@@ -278,6 +278,7 @@ fn assemble(
             on: declared.on,
             trigger,
             min_interval: intervals[position],
+            calls_any: declared.calls_any,
             reads,
             critical: declared.critical,
             importance: declared.importance,

@@ -10,7 +10,7 @@ use super::names::Names;
 use super::replicas;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
-use super::value::{InputValue, complain};
+use super::value::{InputValue, complain, shortened};
 use crate::ids::{ProcessorId, ResourceId};
 use crate::system::{Deadline, Guard, OnBusy, OnMiss, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
@@ -44,6 +44,7 @@ impl<'a> DeclaredOperation<'a> {
             called: read_called(log, table),
             min_interval: table.given(log, "min_interval", InputValue::positive_time),
             calls: read_calls(log, table),
+            calls_any: read_calls_any(log, table),
             part: CallPhase::Whole,
             method: None,
             within: None,
@@ -80,7 +81,8 @@ impl<'a> DeclaredOperation<'a> {
         declared.refuse_misplaced(log, table);
         // If one call is malformed, the set of calls is unknown.
         DeclaredOperation {
-            misread: declared.misread || (table.get("calls").is_some() && declared.calls.is_none()),
+            misread: declared.misread
+                || (table.get("calls").is_some() && declared.calls.is_none() && !declared.calls_any),
             ..declared
         }
     }
@@ -97,7 +99,8 @@ impl<'a> DeclaredOperation<'a> {
                 log.error(table.place_of(key), format!("`{key}` {why}")).help(help);
             }
         };
-        let (calls, triggered) = (table.get("calls").is_some(), table.get("after").is_some());
+        let calls = table.get("calls").is_some() && !self.calls_any;
+        let triggered = table.get("after").is_some();
         let called = table.get("called").is_some();
         if !called {
             refuse("min_interval", "is for operations that requests release", "add `called = true`, or remove it");
@@ -163,6 +166,13 @@ impl<'a> DeclaredOperation<'a> {
                 "remove it: `within` limits how late a job of the burst arrives",
             );
         }
+        if self.calls_any {
+            refuse(
+                "uses",
+                "is not for operations that call any object",
+                "remove it: a job must not hold resources during a call",
+            );
+        }
         if table.get("count").is_none() {
             refuse("stagger", "is for templates", "add `count`, or use `phase`");
         }
@@ -195,7 +205,29 @@ fn read_written(
     }
 }
 
+/// The word in place of a call.
+const ANY: &str = "any";
+
+/// Whether `calls` is a word, not a table.
+fn calls_by_word(table: &Table<'_>) -> bool {
+    table.get("calls").is_some_and(|value| value.get_ref().is_str())
+}
+
+fn read_calls_any(log: &mut Log, table: &Table<'_>) -> bool {
+    let any = |given: InputValue<'_>| match given.text()? {
+        ANY => Ok(()),
+        other => {
+            let other = shortened(other);
+            complain(format!("cannot be `{other}`"), "write `{ method = \"a\", after = \"1ms\" }`, or \"any\"")
+        }
+    };
+    calls_by_word(table) && table.given(log, "calls", any).is_some()
+}
+
 fn read_calls<'a>(log: &mut Log, table: &Table<'a>) -> Option<DeclaredCall<'a>> {
+    if calls_by_word(table) {
+        return None;
+    }
     let calls = table.inner(log, "calls")?;
     let (method, after) =
         (calls.read(log, "method", InputValue::text), calls.read(log, "after", InputValue::positive_time));

@@ -106,6 +106,7 @@ fn kind(kind: Kind) -> Value {
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::Stagger => or(json!({ "enum": ["even"] }), time()),
         Kind::TimeOr(path) => or(time(), table(path)),
+        Kind::WordOr(word, path) => or(json!({ "enum": [word] }), table(path)),
         Kind::Table(path) => table(path),
         Kind::TimeOf(_) => json!({ "type": "object", "additionalProperties": time() }),
         Kind::NameOrNames(_) => or(text(), list(text())),

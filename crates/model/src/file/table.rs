@@ -159,7 +159,10 @@ impl<'a> Table<'a> {
 
     /// The table that is a key's value, opened.
     pub fn inner(&self, log: &mut Log, key: &str) -> Option<Table<'a>> {
-        let (Kind::Table(section) | Kind::TimeOr(section)) = self.section.key(key)?.kind else { return None };
+        let (Kind::Table(section) | Kind::TimeOr(section) | Kind::WordOr(_, section)) = self.section.key(key)?.kind
+        else {
+            return None;
+        };
         let such_as = format!("`{key} = {}`", example(Kind::Table(section)));
         let entries = self.given(log, key, |given| given.table(&such_as))?;
         // A table under its own header, [operation.fuse.queue], has no better place.
@@ -272,7 +275,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Tables(_) => "[{ certificate = \"drone\", importance = 5 }]",
         Kind::Settings => "{ \"operation.name.wcet\" = \"2.5ms\" }",
         Kind::Table("operation.after") => "{ all = [\"a\", \"b\"] }",
-        Kind::Table("operation.calls") => "{ method = \"a\", after = \"1ms\" }",
+        Kind::Table("operation.calls") | Kind::WordOr(..) => "{ method = \"a\", after = \"1ms\" }",
         Kind::Table("operation.deadline") => "{ end_to_end = \"2.5ms\" }",
         Kind::Table("operation.queue") => "{ limit = 8 }",
         Kind::Table("operation.repeat") => "{ legs = 4 }",

@@ -330,6 +330,8 @@ impl Surroundings<'_> {
     fn sound(&self, segment: &Segment) -> Result<(), Missing> {
         let unclear = segment.path.iter().find_map(|id| match &self.works[id.index()].source {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
+            ReleaseSource::Silent => None,
+            _ if self.system.operation(*id).calls_any => Some(Missing::Calls { name: self.name(*id) }),
             _ => None,
         });
         if let Some(missing) = unclear {

@@ -280,6 +280,7 @@ fn inapplicable(site: &ProcessorScene<'_>, agreement: &Agreement) -> Option<Inap
             Some(Inapplicable::Cap)
         }
         () if !site.system.processor(site.plan.processor).costs.is_none() => Some(Inapplicable::Overheads),
+        () if any(&|part| site.system.operation(part.operation).calls_any) => Some(Inapplicable::Calls),
         () => None,
     }
 }

@@ -94,7 +94,7 @@ impl ProcessorScene<'_> {
         above: &Result<Vec<Demand>, Missing>,
         releases: &[Release],
     ) -> Result<u64, Missing> {
-        if let Some(missing) = self.remote.clone() {
+        if let Some(missing) = self.unbounded.clone() {
             return Err(missing);
         }
         let mut closed = level;

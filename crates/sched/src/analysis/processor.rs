@@ -79,7 +79,7 @@ impl ProcessorScene<'_> {
         }
         let all: Result<Vec<Demand>, Missing> =
             self.parts[..end].iter().map(|part| self.demand(part, releases)).collect();
-        let known = self.remote.clone().map_or(Ok(()), Err).and(above.clone()).and_then(|above| Ok((above, all?)));
+        let known = self.unbounded.clone().map_or(Ok(()), Err).and(above.clone()).and_then(|above| Ok((above, all?)));
         let (above, all) = match known {
             Ok(known) => known,
             Err(missing) => {

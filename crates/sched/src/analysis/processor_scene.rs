@@ -21,8 +21,9 @@ pub(super) struct ProcessorScene<'a> {
     pub works: &'a [Work],
     /// Most urgent first.
     pub parts: Vec<OperationPart>,
-    /// The resource that other processors also use, if there is one.
-    pub remote: Option<Missing>,
+    /// What leaves all parts without analysis, if there is something: a resource that other processors also use, or a
+    /// call of unknown length that nothing preempts.
+    pub unbounded: Option<Missing>,
     pub overhead: Overhead,
     pub effort: &'a Effort<'a>,
 }
@@ -36,7 +37,8 @@ impl<'a> ProcessorScene<'a> {
         for part in &mut parts {
             part.charge = overhead.charge(part, works[part.operation.index()].legs);
         }
-        ProcessorScene { system, plan, works, parts, remote: Blocking::new(system, plan).remote(), overhead, effort }
+        let unbounded = Blocking::new(system, plan).remote().or_else(|| kept_by_call(system, plan, works));
+        ProcessorScene { system, plan, works, parts, unbounded, overhead, effort }
     }
 
     /// The work of a part, if its releases are bounded.
@@ -45,7 +47,7 @@ impl<'a> ProcessorScene<'a> {
         let name = || self.system.operation(part.operation).name.clone();
         let burst = releases[part.operation.index()].burst.filter(|_| self.unanalysable(part.operation).is_none());
         let burst = burst.ok_or_else(|| match self.unanalysable(part.operation) {
-            Some(missing @ Missing::Requests { .. }) => missing,
+            Some(missing @ (Missing::Requests { .. } | Missing::Calls { .. })) => missing,
             _ => Missing::Interference { name: name() },
         })?;
         let cost = part.charge.checked_mul(part.legs).ok_or(Missing::Overflow)?;
@@ -80,6 +82,9 @@ impl<'a> ProcessorScene<'a> {
         let work = &self.works[operation.index()];
         match &work.source {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
+            _ if work.runs() && self.system.operation(operation).calls_any => {
+                Some(Missing::Calls { name: self.system.operation(operation).name.clone() })
+            }
             // Its first jobs would then be released at the rate of less urgent ones.
             _ if (1..work.legs).contains(&work.critical_legs)
                 && work.positions().any(|place| place.other.level < place.critical.level) =>
@@ -112,7 +117,12 @@ impl<'a> ProcessorScene<'a> {
                 let name = || self.system.operation(work.operation).name.clone();
                 let missing = || Missing::Interference { name: name() };
                 let known = &releases[work.operation.index()];
-                let burst = known.burst.filter(|_| self.unanalysable(work.operation).is_none()).ok_or_else(missing)?;
+                // A call does not change how often it is released.
+                let bounded = match self.unanalysable(work.operation) {
+                    None | Some(Missing::Calls { .. }) => known.burst,
+                    Some(_) => None,
+                };
+                let burst = bounded.ok_or_else(missing)?;
                 let mut add =
                     |burst: u64| match above.iter_mut().find(|one| (one.period, one.burst) == (work.period, burst)) {
                         Some(demand) => demand.cost = demand.cost.saturating_add(release),
@@ -155,6 +165,14 @@ impl<'a> ProcessorScene<'a> {
         };
         parts.iter().filter(|part| !part.critical).map(debt).fold(0, u64::saturating_add)
     }
+}
+
+/// An operation whose calls may keep more urgent jobs waiting without limit: it is not preempted, or holds a resource.
+fn kept_by_call(system: &System, plan: &ProcessorPlan, works: &[Work]) -> Option<Missing> {
+    let calling = plan.operations.iter().filter(|id| works[id.index()].runs()).map(|id| system.operation(*id));
+    let mut keeping =
+        calling.filter(|one| one.calls_any && (plan.preemption == Preemption::None || !one.uses.is_empty()));
+    keeping.next().map(|one| Missing::Calls { name: one.name.clone() })
 }
 
 /// True if a timer or another processor releases it, not a completion here.

@@ -97,6 +97,8 @@ pub enum Inapplicable {
     Cap,
     /// Scheduling costs time.
     Overheads,
+    /// A body calls objects that the file does not name.
+    Calls,
 }
 
 impl fmt::Display for Inapplicable {
@@ -110,6 +112,7 @@ impl fmt::Display for Inapplicable {
             Inapplicable::Resources => "jobs share resources",
             Inapplicable::Cap => "the cap may delay jobs",
             Inapplicable::Overheads => "scheduling costs time",
+            Inapplicable::Calls => "a body may call any object",
         })
     }
 }

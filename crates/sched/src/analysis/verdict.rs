@@ -189,6 +189,11 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
+    /// The body of an operation calls objects that the file does not name.
+    Calls {
+        /// Its name.
+        name: String,
+    },
     /// Nothing bounds the time between requests that lead to an operation.
     RareRequests {
         /// Its name.
@@ -374,6 +379,9 @@ impl fmt::Display for Missing {
             Missing::Interference { name } => write!(f, "no bound on how often {name} interferes"),
             Missing::Requests { name } => {
                 write!(f, "no bound on how often requests release {name}: add `min_interval` to it")
+            }
+            Missing::Calls { name } => {
+                write!(f, "{name} may call any object and wait for it: name the method in its `calls`")
             }
             Missing::RareRequests { name } => {
                 write!(f, "no bound on the time between requests that lead to {name}: its values are sampled")

@@ -31,6 +31,7 @@ pub struct Op {
     pub on_busy: OnBusy,
     pub on_miss: OnMiss,
     pub queue: u32,
+    pub calls_any: bool,
 }
 
 pub fn op(name: &str, period: u64, wcet: u64) -> Op {
@@ -55,6 +56,7 @@ pub fn op(name: &str, period: u64, wcet: u64) -> Op {
         on_busy: OnBusy::Queue,
         on_miss: OnMiss::Continue,
         queue: 16,
+        calls_any: false,
     }
 }
 
@@ -151,6 +153,7 @@ impl Build {
             name: op.name.clone(),
             on: ProcessorId(op.on),
             min_interval: None,
+            calls_any: op.calls_any,
             trigger: match after.is_empty() {
                 true => Trigger::Periodic,
                 false if op.any => Trigger::Any(after),

@@ -338,6 +338,33 @@ proptest! {
         prop_assert!(found.is_none(), "{}: {:#?}", found.unwrap_or_default(), edge);
     }
 
+    /// A call may last for any time: no operation is proved that would not be if the caller needed that much, nor the
+    /// caller, nor what it triggers or a chain through it.
+    #[test]
+    fn a_body_that_may_call_any_object_proves_no_more_than_one_that_may_run_for_ever(
+        build in prop_oneof![builds(), keyed_builds()], which in any::<prop::sample::Index>(),
+    ) {
+        let which = which.index(build.ops.len());
+        let (mut calls, mut runs) = (build.clone(), build.clone());
+        calls.ops[which].calls_any = true;
+        runs.ops[which].wcet = 1_000_000;
+        let (calls, runs) = (calls.report(), runs.report());
+        let mut reached = vec![false; build.ops.len()];
+        reached[which] = true;
+        for (index, op) in build.ops.iter().enumerate() {
+            reached[index] |= op.after.iter().any(|before| reached[*before as usize]);
+        }
+        for ((_, _, one), (_, _, other)) in calls.operations().zip(runs.operations()) {
+            prop_assert_eq!((one.operation, one.critical), (other.operation, other.critical));
+            prop_assert!(!one.verdict.is_proved() || !reached[one.operation.index()], "{} is reached", one.name);
+            prop_assert!(!one.verdict.is_proved() || other.verdict.is_proved(), "{}: {:?}", one.name, other.verdict);
+        }
+        for chain in calls.scenes.iter().flat_map(|scene| &scene.chains).filter(|chain| chain.verdict.is_proved()) {
+            let path = &build.chains[chain.chain.index()].path;
+            prop_assert!(!path.iter().any(|id| reached[id.index()]), "{}", chain.name);
+        }
+    }
+
     #[test]
     fn what_fails_is_seen_to_fail(build in builds()) {
         let (system, plan) = (build.system(), build.plan());

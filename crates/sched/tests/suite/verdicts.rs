@@ -572,3 +572,47 @@ fn a_system_without_critical_work_counts_everything() {
     let relaxed = |wcet| on("RMS", Preemption::Levels, [Op { critical: false, ..op("a", 10, wcet) }]).report().outcome;
     assert_eq!((relaxed(9), relaxed(11)), (Outcome::Holds, Outcome::DoesNotHold));
 }
+
+#[test]
+fn a_body_that_may_call_any_object_leaves_it_and_those_that_it_delays_or_triggers_unknown() {
+    let ops = [
+        op("above", 10, 2),
+        Op { calls_any: true, ..op("caller", 20, 2) },
+        op("below", 40, 2),
+        Op { on: 1, after: vec![1], ..op("next", 20, 2) },
+        Op { on: 1, ..op("beside", 5, 1) },
+    ];
+    let mut build = on("RMS", Preemption::Levels, ops);
+    build.processors.push(("RMS", Preemption::Levels));
+    build.chains.push(chain(&[1, 3], 100));
+    let calls = Missing::Calls { name: "caller".into() };
+    assert_eq!(calls.to_string(), "caller may call any object and wait for it: name the method in its `calls`");
+    let report = build.report();
+    for (name, expected) in [
+        ("above", None),
+        ("caller", Some(calls.clone())),
+        ("below", Some(calls.clone())),
+        ("next", Some(Missing::Predecessor { name: "caller".into() })),
+        ("beside", None),
+    ] {
+        assert_eq!(missing_or_proved(&report, name), expected, "{name}");
+    }
+    assert_eq!(report.scenes[0].chains[0].verdict, Verdict::Unknown { missing: calls.clone() });
+    assert_eq!(report.outcome, Outcome::Unknown);
+    let bound = &report.scenes[0].processors[0].liu_layland;
+    assert!(matches!(bound, UtilisationBound::No { .. }), "{bound:?}");
+    // Its releases cost time above all lanes, but no more than before.
+    let costs = Costs { timer: Span::from_nanos(1), ..Costs::NONE };
+    let with_costs = Build { costs, ..build.clone() }.report();
+    assert_eq!(missing_or_proved(&with_costs, "above"), None);
+    // Nothing preempts it, or its deadline orders it: it delays all.
+    for (strategy, preemption) in [("RMS", Preemption::None), ("EDF", Preemption::Levels), ("EDF", Preemption::Full)] {
+        build.processors[0] = (strategy, preemption);
+        assert_eq!(missing_or_proved(&build.report(), "above"), Some(calls.clone()), "{strategy} {preemption:?}");
+        assert_eq!(missing_or_proved(&build.report(), "beside"), None);
+    }
+    // A resource, too: the file refuses it.
+    build.processors[0] = ("RMS", Preemption::Levels);
+    (build.ops[0].uses, build.ops[1].uses) = (vec![(0, 1)], vec![(0, 1)]);
+    assert_eq!(missing_or_proved(&build.report(), "above"), Some(calls));
+}

@@ -67,6 +67,7 @@ impl Build {
             on: ProcessorId(on),
             trigger: Trigger::Periodic,
             min_interval: None,
+            calls_any: false,
             reads: vec![],
             critical: false,
             importance: 0,
