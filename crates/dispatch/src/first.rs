@@ -1,21 +1,54 @@
 //! An operation after the `first` of several copies of a stage runs once for each release number.
 
-use hyoshi_model::{COPIES_REMEMBERED as REMEMBERED, Instant};
+use hyoshi_model::{COPIES_APART, Instant, OperationId, Span, System, Trigger};
 
 use crate::join::CompletionToken;
+
+/// How many releases a copy may be ahead of the time: clocks differ, and a host may send wrong numbers.
+const LEAD: u64 = COPIES_APART / 2;
+
+/// How many release numbers are remembered: the newest, and those before it. They are sufficient, so that a copy with the greatest lead makes no true copy a later one.
+const REMEMBERED: u64 = 2 * COPIES_APART;
+
+/// The numbers that copies from other hosts can have at a time: releases of their root are at least its shortest period
+/// apart, except at a change of epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyNumbers {
+    shortest: Span,
+    epochs: u64,
+}
+
+impl CopyNumbers {
+    /// Of an operation after the first of several copies; `None` for other operations, and if requests release the root.
+    pub fn of(system: &System, id: OperationId) -> Option<CopyNumbers> {
+        let operation = system.operation(id);
+        let ([root], Trigger::First(_)) = (&operation.roots[..], &operation.trigger) else { return None };
+        let periods = (0..system.epochs.len()).map(|epoch| system.setting(epoch, *root).period);
+        let shortest = periods.filter(|period| !period.is_zero()).min()?;
+        let is_periodic = system.operation(*root).trigger == Trigger::Periodic;
+        is_periodic.then_some(CopyNumbers { shortest, epochs: system.epochs.len() as u64 })
+    }
+
+    /// Whether a job of this number may have been released by now. A greater number would make the copies of other hosts
+    /// count as later ones.
+    pub fn permits(&self, number: u64, now: Instant) -> bool {
+        let released = now.as_nanos() / self.shortest.as_nanos();
+        number <= released.saturating_add(self.epochs).saturating_add(LEAD)
+    }
+}
 
 /// The release numbers of which some copy has arrived. Copies of different numbers may arrive in any order: one copy
 /// may be absent or slow. A copy too far behind counts as a later copy; `check` requires that none is.
 ///
 /// ```text
-///   number:    newest-63 ... newest-1 newest
-///   arrived:       1     ...     0      1       bit 0 is the newest
+///   number:    newest-127 ... newest-1 newest
+///   arrived:       1      ...     0      1       bit 0 is the newest
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FirstCopies {
     /// The newest number, and its origin.
     newest: Option<(u64, Instant)>,
-    arrived: u64,
+    arrived: u128,
 }
 
 impl FirstCopies {
@@ -23,10 +56,15 @@ impl FirstCopies {
     ///
     /// Origins grow with numbers. If an origin is later, but its number is not, then the root was restarted and counts
     /// again from 0; the earlier numbers are forgotten. Origins from different hosts differ by the error of the clocks,
-    /// so only a difference of more than a period counts.
+    /// so only a difference of more than a period counts. The newest number may itself be ahead of the time, so a number
+    /// that is near it must be later by more than the lead.
     pub fn arrive(&mut self, token: &CompletionToken) -> bool {
         let (number, origin) = (token.number, token.origin);
-        let restarts = |(newest, then): (u64, Instant)| number <= newest && origin.since(then) > token.period;
+        let restarts = |(newest, then): (u64, Instant)| {
+            let periods = if newest.saturating_sub(number) > LEAD { 1 } else { LEAD + 1 };
+            let apart = Span::from_nanos(token.period.as_nanos().saturating_mul(periods));
+            number <= newest && origin.since(then) > apart
+        };
         let Some((newest, then)) = self.newest.filter(|newest| !restarts(*newest)) else {
             *self = FirstCopies { newest: Some((number, origin)), arrived: 1 };
             return true;
@@ -76,7 +114,7 @@ mod tests {
     #[test]
     fn a_number_too_far_behind_counts_as_a_later_copy() {
         let mut copies = FirstCopies::default();
-        assert_eq!(arrive(&mut copies, &[100, 100 - REMEMBERED, 101 - REMEMBERED]), [true, false, true]);
+        assert_eq!(arrive(&mut copies, &[200, 200 - REMEMBERED, 201 - REMEMBERED]), [true, false, true]);
         assert_eq!(arrive(&mut copies, &[u64::MAX, u64::MAX, 100]), [true, false, false]);
     }
 
@@ -89,7 +127,38 @@ mod tests {
         assert!(copies.arrive(&again(0)) && !copies.arrive(&again(0)) && copies.arrive(&again(1)));
     }
 
+    #[test]
+    fn only_numbers_that_the_time_permits_are_plausible() {
+        let numbers = CopyNumbers { shortest: Span::from_nanos(PERIOD), epochs: 1 };
+        let at = |number: u64| Instant::from_nanos(number * PERIOD);
+        assert!(numbers.permits(7, at(7)) && numbers.permits(7 + 1 + LEAD, at(7)));
+        assert!(!numbers.permits(7 + 2 + LEAD, at(7)) && !numbers.permits(u64::MAX, at(7)));
+    }
+
     proptest! {
+        /// A host sends the greatest numbers that are plausible. Each number of two other hosts, which are late by less
+        /// than `COPIES_APART` periods, is released once, unless that host sent it before.
+        #[test]
+        fn numbers_that_jump_ahead_make_no_true_copy_a_later_one(
+            forged in prop::collection::vec((0u64..300, 0..=LEAD), 0..40), late in 0..COPIES_APART,
+        ) {
+            let numbers = CopyNumbers { shortest: Span::from_nanos(PERIOD), epochs: 1 };
+            let (mut copies, mut seen) = (FirstCopies::default(), BTreeSet::new());
+            for step in 0u64..300 {
+                let now = Instant::from_nanos(step * PERIOD);
+                for (_, lead) in forged.iter().filter(|(at, _)| *at == step) {
+                    let number = step + lead;
+                    prop_assert!(numbers.permits(number, now));
+                    let is_first = copies.arrive(&CompletionToken { origin: now, ..token(number) });
+                    prop_assert_eq!(is_first, seen.insert(number));
+                }
+                for number in [Some(step), step.checked_sub(late)].into_iter().flatten() {
+                    prop_assert!(numbers.permits(number, now));
+                    prop_assert_eq!(copies.arrive(&token(number)), seen.insert(number), "{}", number);
+                }
+            }
+        }
+
         /// By the definition, with all numbers kept, while no copy is too far behind.
         #[test]
         fn each_number_is_released_exactly_once(steps in prop::collection::vec((0u64..4, 0u64..REMEMBERED), 1..200)) {

@@ -325,9 +325,9 @@ pub enum Trigger {
     Chosen(ChosenHops),
 }
 
-/// How many release numbers [`Trigger::First`] remembers: the newest, and those before it. A copy further behind the
-/// newest counts as a later copy, whether or not it is the first.
-pub const COPIES_REMEMBERED: u64 = 64;
+/// Copies for [`Trigger::First`] must be less than this many releases apart: one that is further behind the newest may
+/// count as a later copy, although it is the first.
+pub const COPIES_APART: u64 = 64;
 
 /// The hops to an operation that its predecessors choose at each completion.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use hyoshi_dispatch::first::CopyNumbers;
 use hyoshi_model::{Chain, ChainCarrier, HostId, Instant, OperationId, ProcessorId, Span, System, time::LONGEST_SPAN};
 use hyoshi_os::{Clock, MonotonicClock, Wake};
 use hyoshi_trace::Signal;
@@ -208,6 +209,8 @@ pub struct IncomingCompletions {
     processors: Vec<IncomingRing>,
     /// Payload buffers, by operation of that host.
     outlets: BTreeMap<OperationId, PayloadBuffers>,
+    /// By operation here after copies of that host: the numbers that copies can have.
+    copies: BTreeMap<OperationId, CopyNumbers>,
     /// By operation with a replica here.
     replicas: BTreeMap<OperationId, IncomingReplica>,
 }
@@ -248,7 +251,7 @@ struct IncomingRing {
 pub enum Rejected {
     /// The sender does not run its operation, or the operation triggers nothing here.
     Foreign,
-    /// Its times or its period are implausible for the system.
+    /// Its times, its period or its number are implausible for the system.
     Implausible,
     /// Its payload is longer than the operation's `payload`.
     TooLong,
@@ -274,7 +277,7 @@ impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rejected::Foreign => "the sender does not run this operation, or it triggers none here",
-            Rejected::Implausible => "implausible times",
+            Rejected::Implausible => "implausible times, or an implausible number",
             Rejected::TooLong => "payload longer than declared",
             Rejected::Full => "its queue is full, or it is busy or off",
             Rejected::TooSoon => "less than `min_interval` after the last publication",
@@ -316,7 +319,9 @@ impl IncomingCompletions {
             (id, IncomingReplica { buffers, latest: None })
         };
         let replicas = common.replicated_from(from).into_iter().map(replica).collect();
-        IncomingCompletions { from, common, processors, outlets, replicas }
+        let copies = system.operation_ids().filter(|id| own.contains(&system.operation(*id).on));
+        let copies = copies.filter_map(|id| Some((id, CopyNumbers::of(&system, id)?))).collect();
+        IncomingCompletions { from, common, processors, outlets, copies, replicas }
     }
 
     /// The source host.
@@ -340,7 +345,9 @@ impl IncomingCompletions {
             return Err(Rejected::Foreign);
         };
         let now = running(&self.common)?;
-        if signal.origin > now + AHEAD || signal.period > LONGEST_SPAN || signal.number > MOST_NUMBER {
+        let is_released = self.copies.get(&signal.to).is_none_or(|copies| copies.permits(signal.number, now));
+        let is_early = signal.origin > now + AHEAD;
+        if is_early || signal.period > LONGEST_SPAN || signal.number > MOST_NUMBER || !is_released {
             return Err(Rejected::Implausible);
         }
         let mut data = None;

@@ -142,6 +142,41 @@ fn an_arrival_that_the_other_host_cannot_have_sent_is_rejected() {
 }
 
 #[test]
+fn a_copy_with_a_release_number_ahead_of_the_time_is_rejected() {
+    let copies = "[operation.copy]
+        on = \"ground\"
+        after = { all = [\"sense\"] }
+        wcet = \"0.1ms\"
+        [operation.decide]
+        on = \"ground\"
+        after = { first = [\"sense\", \"copy\"] }
+        wcet = \"0.1ms\"
+        [[link]]";
+    let text = TWO_HOSTS.replace("400ms", "60s").replace("10ms", "10s").replace("[[link]]", copies);
+    let system = system(&text);
+    let mut station = Node::for_host(system.clone(), plan(&system), HostId(1)).prepare().unwrap();
+    let mut arrivals = station.take_arrivals().remove(0);
+    let id = |name| OperationId(system.operations.iter().position(|one| one.name == name).unwrap() as u32);
+    let signal = |to, number| Signal {
+        from: id("sense"),
+        to: id(to),
+        position: 0,
+        number,
+        origin: Instant::ZERO,
+        period: Span::from_secs(10),
+        due: Instant::ZERO,
+        ticket: None,
+    };
+    let running = station.begin(MonotonicClock::start());
+    let mut push = |to, number| arrivals.push(signal(to, number), &[]);
+    // In the first ten seconds one is released. Clocks and a change of epoch permit more.
+    assert_eq!((push("decide", 0), push("decide", 33)), (Ok(()), Ok(())));
+    assert_eq!(push("decide", 1_000), Err(Rejected::Implausible));
+    assert_eq!(push("copy", 1_000), Ok(()), "it makes no other copy a later one");
+    drop(running);
+}
+
+#[test]
 fn what_hosts_can_only_share_within_one_process_is_an_error() {
     let text = TWO_HOSTS.replace("after = { all = [\"sense\"] }", "every = \"20ms\"\nreads = [\"sense\"]");
     let system = system(&text);

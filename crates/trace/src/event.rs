@@ -283,7 +283,7 @@ pub enum DiscardReason {
     Suspended,
     /// It waited for the other groups of a join until newer ones exceeded the limit of the operation's queue.
     QueueFull,
-    /// Another copy of the same release was first (`first`), or it is 64 or more releases behind the newest one.
+    /// Another copy of the same release was first (`first`), or it is too many releases behind the newest one.
     LaterCopy,
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{COPIES_REMEMBERED, OnBusy, Span, System};
+use hyoshi_model::{COPIES_APART, OnBusy, Span, System};
 
 use super::join;
 use super::merge;
@@ -148,7 +148,7 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
         }),
         (_, ()) if at_once > room => Some(Missing::Full { name: name(), at_once, limit: room }),
         (_, ()) if release.reordered && joins => Some(Missing::PassedOver { name: name() }),
-        (_, ()) if work.first && apart >= COPIES_REMEMBERED => Some(Missing::CopiesApart { name: name(), apart }),
+        (_, ()) if work.first && apart >= COPIES_APART => Some(Missing::CopiesApart { name: name(), apart }),
         _ => None,
     }
 }

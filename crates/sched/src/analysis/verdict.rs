@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use hyoshi_model::{COPIES_REMEMBERED, Span};
+use hyoshi_model::{COPIES_APART, Span};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -429,8 +429,8 @@ impl fmt::Display for Missing {
             Missing::CopiesApart { name, apart } => {
                 write!(
                     f,
-                    "copies for {name} may arrive {apart} periods apart, and one that is {COPIES_REMEMBERED} releases \
-                        behind the newest is skipped: make the slower copy faster"
+                    "copies for {name} may arrive {apart} periods apart, and one that is {COPIES_APART} releases \
+                        behind the newest may be skipped: make the slower copy faster"
                 )
             }
             Missing::Chosen { name } => {

@@ -1,7 +1,7 @@
 //! Which instances of a chain are lost, if another copy than the one on its path may lead on (`first`).
 
 /// Instances that are kept: as many as numbers of which a copy may arrive late.
-const KEPT: usize = hyoshi_model::COPIES_REMEMBERED as usize;
+const KEPT: usize = hyoshi_model::COPIES_APART as usize;
 
 /// The instances of a chain whose copy on the path was lost, and those that reached the operation after the copies.
 #[derive(Clone, Debug)]
