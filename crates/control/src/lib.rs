@@ -17,6 +17,7 @@
 //!   reservations that its CPUs admit.
 //! - [`service_budget`]: the CPU time of the broker itself, divided among users.
 //! - [`group`]: the settings of a control group: a floor and a cap.
+//! - [`feedback`]: rates of tasks, from the measured utilisation and miss ratio (FCS/nORB: Lu, Wang and Gill, RTAS 2003).
 //!
 //! ```
 //! use hyoshi_control::{Arbiter, AdvocateChain, Joining, Status, Strict, TaskId};
@@ -49,6 +50,7 @@ pub mod admission;
 pub mod advocate;
 pub mod arbiter;
 pub mod backlog;
+pub mod feedback;
 pub mod file;
 pub mod group;
 pub mod period;

@@ -7,6 +7,8 @@ mod backlog;
 mod docs;
 mod explain;
 mod external;
+mod feedback;
+mod feedback_laws;
 mod file;
 mod periods;
 mod policies;

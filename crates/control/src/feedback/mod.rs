@@ -1,0 +1,375 @@
+//! Feedback control of rates: a law, a rate assigner and the tasks, as one state machine.
+//!
+//! After FCS/nORB (Lu, Wang and Gill, "Feedback Control Real-Time Scheduling in ORB Middleware", RTAS 2003, pages
+//! 37-48). Every sampling period has four stages, of which the middle two are here:
+//!
+//! ```text
+//! monitors ──U, M──► FeedbackLaw ──B(k+1)──► RateAssigner ──periods──► rate modulators
+//! ```
+//!
+//! - [`settings`]: the table of algorithms: FC-U, FC-M, FC-UM, and a form of FC-UM that rises fast; set points, gains.
+//! - [`law`]: the law itself.
+//! - [`assign`]: the tasks, and the table of rate assigners; [`proportional`] and [`value`] are two of them.
+//! - [`analysis`]: stability, settling time and limits of a loop, before it runs.
+//!
+//! ```
+//! use hyoshi_control::feedback::{
+//!     ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackAlgorithm, FeedbackSample, FeedbackSettings, StartRates,
+//! };
+//! use hyoshi_model::{Share, Span};
+//!
+//! let settings = FeedbackSettings {
+//!     algorithm: FeedbackAlgorithm::FcU,
+//!     utilisation: Share::from_percent(70),
+//!     miss_ratio: Share::ZERO,
+//!     gains: ControllerGains::placed(2.0, 0.447)?,
+//!     unlimited: false,
+//! };
+//! let task = AdaptiveTask::new(Span::from_millis(10), Span::from_millis(20), Span::from_millis(1_000), 1)?;
+//! let mut feedback = Feedback::new(settings, (ASSIGNERS[0].build)(), vec![task], StartRates::Lowest)?;
+//! // The jobs run twice as long as estimated.
+//! for _ in 0..20 {
+//!     let utilisation = 0.020 / feedback.periods()[0].as_secs_f64();
+//!     feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio: None });
+//! }
+//! assert!((0.020 / feedback.periods()[0].as_secs_f64() - 0.70).abs() < 0.001);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod analysis;
+pub mod assign;
+pub mod law;
+pub mod proportional;
+pub mod settings;
+pub mod value;
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use hyoshi_model::Span;
+
+pub use analysis::{LoopModel, PlantModel};
+pub use assign::{ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, RateAssigner, RateAssignerKind};
+pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};
+pub use proportional::Proportional;
+pub use settings::{ALGORITHMS, ControllerGains, FeedbackAlgorithm, FeedbackSettings, FeedbackSettingsError};
+pub use value::ByValue;
+
+/// The rates before the first sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartRates {
+    /// All at their lowest, as in the paper's experiments.
+    Lowest,
+    /// All at their highest.
+    Highest,
+    /// These periods, one for each task, such as those that an earlier run has found.
+    Given(Vec<Span>),
+}
+
+/// Why a loop cannot begin, or a task cannot join.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FeedbackError {
+    /// Invalid settings.
+    Settings(FeedbackSettingsError),
+    /// The number of given periods is not that of the tasks.
+    PeriodCount {
+        /// The given periods.
+        periods: usize,
+        /// The tasks.
+        tasks: usize,
+    },
+    /// A given period that is outside its task's range.
+    PeriodOutOfRange {
+        /// The task's position.
+        task: usize,
+        /// The given period.
+        period: Span,
+        /// The task.
+        range: AdaptiveTask,
+    },
+}
+
+impl FeedbackError {
+    /// The remedy.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            FeedbackError::Settings(error) => error.remedy(),
+            FeedbackError::PeriodCount { .. } => "use one period for each task",
+            FeedbackError::PeriodOutOfRange { .. } => "use a period within the range",
+        }
+    }
+}
+
+impl fmt::Display for FeedbackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FeedbackError::Settings(error) => error.fmt(f),
+            FeedbackError::PeriodCount { periods, tasks } => write!(f, "{periods} periods for {tasks} tasks"),
+            FeedbackError::PeriodOutOfRange { task, period, range } => {
+                write!(f, "task {task} has the period {period}, outside {} to {}", range.shortest(), range.longest())
+            }
+        }
+    }
+}
+
+impl core::error::Error for FeedbackError {}
+
+impl From<FeedbackSettingsError> for FeedbackError {
+    fn from(error: FeedbackSettingsError) -> Self {
+        FeedbackError::Settings(error)
+    }
+}
+
+/// One sampling period of a loop, for reports and recordings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FeedbackRecord {
+    /// k, the number of the period that has ended: 1 is the first.
+    pub number: u64,
+    /// U(k) and M(k), as the monitors reported them.
+    pub sample: FeedbackSample,
+    /// B(k), the total estimated utilisation of the period that has ended.
+    pub total: f64,
+    /// B(k+1), the limit that it has reached, and what was not measured.
+    pub next: LawStep,
+}
+
+/// The loop of one processor: law, assigner, and tasks with their periods.
+///
+/// ```text
+///        sample                      join, leave, change
+///  ┌───────────────┐              ┌──────────────────────┐
+///  ▼               │              ▼                      │
+/// B(k) ─► B(k+1) ─► periods      ranges, base rates ─► B ─► periods
+/// ```
+///
+/// It has no clock: the caller invokes [`sample`](Feedback::sample) at the end of each sampling period and passes the
+/// new [`periods`](Feedback::periods) on. A sample does not allocate.
+///
+/// When tasks change between samples, present rates become the base of later ratios, and `B` becomes the smaller of
+/// its value and the sum of `EE / period`. So the others make room for a new task at once, and the processor is not
+/// overloaded. The part of a leaving task is free until later samples distribute it: if its jobs ran shorter than
+/// estimated, a distribution at once would overload the processor.
+#[derive(Debug)]
+pub struct Feedback {
+    law: FeedbackLaw,
+    assigner: AnyRateAssigner,
+    tasks: Vec<AdaptiveTask>,
+    periods: Vec<Span>,
+    samples: u64,
+}
+
+impl Feedback {
+    /// A loop over these tasks, which may be none at first.
+    pub fn new(
+        settings: FeedbackSettings,
+        mut assigner: AnyRateAssigner,
+        tasks: Vec<AdaptiveTask>,
+        start: StartRates,
+    ) -> Result<Feedback, FeedbackError> {
+        let periods = match start {
+            StartRates::Lowest => tasks.iter().map(AdaptiveTask::longest).collect(),
+            StartRates::Highest => tasks.iter().map(AdaptiveTask::shortest).collect(),
+            StartRates::Given(periods) => periods,
+        };
+        if periods.len() != tasks.len() {
+            return Err(FeedbackError::PeriodCount { periods: periods.len(), tasks: tasks.len() });
+        }
+        for (place, (task, period)) in tasks.iter().zip(&periods).enumerate() {
+            is_within(place, task, *period)?;
+        }
+        let law = FeedbackLaw::new(settings, sum(&tasks, &periods))?;
+        assigner.restart(&tasks, &periods);
+        Ok(Feedback { law, assigner, tasks, periods, samples: 0 })
+    }
+
+    /// The tasks, in the order of [`periods`](Feedback::periods).
+    pub fn tasks(&self) -> &[AdaptiveTask] {
+        &self.tasks
+    }
+
+    /// The present period of each task.
+    pub fn periods(&self) -> &[Span] {
+        &self.periods
+    }
+
+    /// Its law, with settings and B.
+    pub fn law(&self) -> &FeedbackLaw {
+        &self.law
+    }
+
+    /// The totals at which all tasks are at their lowest and at their highest rates.
+    pub fn range(&self) -> [f64; 2] {
+        self.assigner.range()
+    }
+
+    /// Ends a sampling period: decides on the periods of the next.
+    pub fn sample(&mut self, sample: FeedbackSample) -> FeedbackRecord {
+        self.samples += 1;
+        let total = self.law.total();
+        let next = self.law.step(sample, self.assigner.range());
+        self.assigner.assign(&self.tasks, next.total, &mut self.periods);
+        FeedbackRecord { number: self.samples, sample, total, next }
+    }
+
+    /// Adds a task, the last from now on, and makes room for it. Ratios of rates begin from this `period` of it.
+    pub fn join(&mut self, task: AdaptiveTask, period: Span) -> Result<(), FeedbackError> {
+        is_within(self.tasks.len(), &task, period)?;
+        self.tasks.push(task);
+        self.periods.push(period);
+        self.restart();
+        Ok(())
+    }
+
+    /// Removes the task at this place; those behind it move up. The others keep their rates.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such task.
+    pub fn leave(&mut self, place: usize) {
+        self.tasks.remove(place);
+        self.periods.remove(place);
+        self.restart();
+    }
+
+    /// Replaces the task at this place, because its estimate, range or value has changed. Its period moves into the
+    /// range, and the others make room if it has become shorter.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such task.
+    pub fn change(&mut self, place: usize, task: AdaptiveTask) {
+        self.tasks[place] = task;
+        self.periods[place] = self.periods[place].clamp(task.shortest(), task.longest());
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        self.assigner.restart(&self.tasks, &self.periods);
+        let [least, most] = self.assigner.range();
+        let total = self.law.total().min(sum(&self.tasks, &self.periods)).min(most).max(least);
+        self.law.restart(total);
+        self.assigner.assign(&self.tasks, total, &mut self.periods);
+    }
+}
+
+fn sum(tasks: &[AdaptiveTask], periods: &[Span]) -> f64 {
+    tasks.iter().zip(periods).map(|(task, period)| task.utilisation(*period)).sum()
+}
+
+fn is_within(place: usize, task: &AdaptiveTask, period: Span) -> Result<(), FeedbackError> {
+    if period >= task.shortest() && period <= task.longest() {
+        return Ok(());
+    }
+    Err(FeedbackError::PeriodOutOfRange { task: place, period, range: *task })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+    use hyoshi_model::Share;
+
+    const MS: fn(u64) -> Span = Span::from_millis;
+
+    fn task(estimate: u64, shortest: u64, longest: u64) -> AdaptiveTask {
+        AdaptiveTask::new(MS(estimate), MS(shortest), MS(longest), 1).unwrap()
+    }
+
+    fn feedback(tasks: &[AdaptiveTask], start: StartRates) -> Result<Feedback, FeedbackError> {
+        let settings = FeedbackSettings {
+            algorithm: FeedbackAlgorithm::FcU,
+            utilisation: Share::from_percent(70),
+            miss_ratio: Share::ZERO,
+            gains: ControllerGains::placed(2.0, 0.447).unwrap(),
+            unlimited: false,
+        };
+        Feedback::new(settings, (ASSIGNERS[0].build)(), tasks.to_vec(), start)
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn it_starts_at_the_lowest_the_highest_or_the_given_rates() {
+        let tasks = [task(10, 50, 1_000), task(10, 50, 500)];
+        for (start, expected) in [
+            (StartRates::Lowest, [1_000, 500]),
+            (StartRates::Highest, [50, 50]),
+            (StartRates::Given(vec![MS(100), MS(200)]), [100, 200]),
+        ] {
+            let feedback = feedback(&tasks, start).unwrap();
+            assert_eq!(feedback.periods(), expected.map(MS));
+            near(feedback.law().total(), expected.iter().map(|period| 10.0 / *period as f64).sum());
+        }
+        let refused = |periods: &[u64]| {
+            let given = StartRates::Given(periods.iter().map(|period| MS(*period)).collect());
+            feedback(&tasks, given).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&[100]), "1 periods for 2 tasks");
+        assert_eq!(refused(&[100, 501]), "task 1 has the period 501ms, outside 50ms to 500ms");
+        assert_eq!(refused(&[49, 500]), "task 0 has the period 49ms, outside 50ms to 1s");
+    }
+
+    #[test]
+    fn a_record_has_both_totals_and_the_sample() {
+        let mut feedback = feedback(&[task(10, 20, 100)], StartRates::Lowest).unwrap();
+        let sample = FeedbackSample { utilisation: Some(0.2), miss_ratio: None };
+        let record = feedback.sample(sample);
+        assert_eq!((record.number, record.sample), (1, sample));
+        near(record.total, 0.1);
+        near(record.next.total, 0.1 + 0.185 * 0.5);
+        near(10.0 / (feedback.periods()[0].as_nanos() as f64 / 1e6), record.next.total);
+        let stalled = feedback.sample(FeedbackSample::default());
+        assert_eq!((stalled.number, stalled.next.total), (2, record.next.total));
+        assert!(stalled.next.fault.is_some());
+    }
+
+    #[test]
+    fn for_a_new_task_the_others_make_room() {
+        let tasks = [task(10, 20, 1_000), task(10, 20, 1_000)];
+        let mut feedback = feedback(&tasks, StartRates::Given(vec![MS(50), MS(100)])).unwrap();
+        near(feedback.law().total(), 0.3);
+        feedback.join(task(10, 20, 1_000), MS(100)).unwrap();
+        near(feedback.law().total(), 0.3);
+        // 0.2 : 0.1 : 0.1 of 0.3.
+        let expected = [0.15, 0.075, 0.075];
+        for (period, expected) in feedback.periods().iter().zip(expected) {
+            near(10.0 / (period.as_nanos() as f64 / 1e6), expected);
+        }
+        assert!(feedback.join(task(10, 20, 100), MS(101)).is_err());
+        assert_eq!(feedback.tasks().len(), 3);
+    }
+
+    #[test]
+    fn if_a_task_leaves_the_others_keep_their_rates_until_the_next_sample() {
+        let tasks = [task(10, 20, 1_000), task(10, 20, 1_000)];
+        let mut feedback = feedback(&tasks, StartRates::Given(vec![MS(50), MS(100)])).unwrap();
+        feedback.leave(0);
+        near(feedback.law().total(), 0.1);
+        near(feedback.periods()[0].as_nanos() as f64, 1e8);
+        feedback.sample(FeedbackSample { utilisation: Some(0.1), miss_ratio: None });
+        near(feedback.law().total(), 0.1 + 0.185 * 0.6);
+        feedback.leave(0);
+        assert_eq!((feedback.law().total(), feedback.range()), (0.0, [0.0, 0.0]));
+        // Nobody there: a sample does nothing, and a new task begins at its lowest rate.
+        feedback.sample(FeedbackSample { utilisation: Some(0.0), miss_ratio: None });
+        feedback.join(task(10, 20, 1_000), MS(50)).unwrap();
+        assert_eq!(feedback.periods(), [MS(1_000)]);
+    }
+
+    #[test]
+    fn a_changed_range_moves_its_task_and_raises_no_other() {
+        let tasks = [task(10, 20, 1_000), task(10, 20, 1_000)];
+        let given = StartRates::Given(vec![MS(50), MS(100)]);
+        let mut lower = feedback(&tasks, given.clone()).unwrap();
+        lower.change(0, task(10, 200, 1_000));
+        near(lower.law().total(), 0.15);
+        near(lower.periods()[1].as_nanos() as f64 / 1e6, 100.0);
+        let mut higher = feedback(&tasks, given).unwrap();
+        higher.change(0, task(10, 20, 40));
+        near(higher.law().total(), 0.3);
+        assert!(higher.periods()[0] <= MS(40) && higher.periods()[1] > MS(100));
+    }
+}
