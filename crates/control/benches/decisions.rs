@@ -1,7 +1,12 @@
-//! The cost of the broker's decisions: a report, and the arbitration of many tasks. `cargo bench -p hyoshi-control`
+//! The cost of decisions: of the broker, a report and the arbitration of many tasks; of feedback control, a sample.
+//! `cargo bench -p hyoshi-control --features eucon`
 
 use divan::{Bencher, black_box};
 use hyoshi_control::advocate::KINDS;
+use hyoshi_control::feedback::{
+    ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackAlgorithm, FeedbackSample, FeedbackSettings,
+    RateAssignerKind, StartRates,
+};
 use hyoshi_control::window::placement::{Cpu, WindowPlacement};
 use hyoshi_control::{AdvocateChain, Arbiter, Joining, PolicySpec, Spec, Status, TaskId, Window};
 use hyoshi_model::{Instant, Reservation, Share, Span};
@@ -125,5 +130,52 @@ fn admit_with_20_on_each_of_4(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| {
         placement.release(TaskId(79));
         black_box(placement.admit(TaskId(79), window(79), &[]))
+    });
+}
+
+/// A sample of feedback control with a thousand tasks, whose rates all change.
+#[divan::bench(args = ASSIGNERS.iter().map(|kind| kind.name))]
+fn feedback_sample_1000(bencher: Bencher<'_, '_>, assigner: &str) {
+    let settings = FeedbackSettings {
+        algorithm: FeedbackAlgorithm::FcUm,
+        utilisation: Share::from_percent(75),
+        miss_ratio: Share::from_millionths(15_000),
+        gains: ControllerGains::placed(2.0, 0.447).expect("the paper's"),
+        unlimited: false,
+    };
+    let task = |number: u64| {
+        let (shortest, longest) = (Span::from_micros(5_000 + 7 * number), Span::from_millis(1_000 + number));
+        AdaptiveTask::new(Span::from_micros(50), shortest, longest, number as u32 % 7).expect("a range")
+    };
+    let tasks = (0..1_000).map(task).collect();
+    let assigner = (RateAssignerKind::named(assigner).expect("a kind").build)();
+    let mut feedback = Feedback::new(settings, assigner, tasks, StartRates::Lowest).expect("a loop");
+    let mut step = 0u64;
+    bencher.bench_local(|| {
+        step += 1;
+        let utilisation = if step % 60 < 30 { 0.2 } else { 1.0 };
+        black_box(feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(0.0) }))
+    });
+}
+
+/// A step of EUCON: so many processors, three times as many tasks with stages on three of them.
+#[cfg(feature = "eucon")]
+#[divan::bench(args = [4, 8])]
+fn eucon_step(bencher: Bencher<'_, '_>, processors: u64) {
+    use hyoshi_control::feedback::{EndToEndTask, Eucon, EuconSettings};
+    let task = |number: u64| {
+        let mut demand = vec![Span::ZERO; processors as usize];
+        (0..3).for_each(|stage| demand[((number * 5 + stage) % processors) as usize] = Span::from_millis(10 + stage));
+        EndToEndTask::new(demand, Span::from_millis(40), Span::from_millis(640)).expect("a range")
+    };
+    let tasks: Vec<EndToEndTask> = (0..3 * processors).map(task).collect();
+    let settings = EuconSettings::new(vec![Share::from_percent(70); processors as usize]);
+    let mut eucon = Eucon::new(settings, &tasks, StartRates::Lowest).expect("a controller");
+    let mut step = 0u64;
+    bencher.bench_local(|| {
+        step += 1;
+        let utilisation = |place| Some(if (step + place) % 60 < 30 { 0.4 } else { 0.9 });
+        let utilisations: Vec<Option<f64>> = (0..processors).map(utilisation).collect();
+        black_box(eucon.sample(&utilisations))
     });
 }

@@ -5,6 +5,8 @@ mod advocates;
 mod arbiter;
 mod backlog;
 mod docs;
+#[cfg(feature = "eucon")]
+mod eucon;
 mod explain;
 mod external;
 mod feedback;

@@ -11,6 +11,7 @@
 //! - [`law`]: the law itself.
 //! - [`assign`]: the tasks, and the table of rate assigners; [`proportional`] and [`value`] are two of them.
 //! - [`analysis`]: stability, settling time and limits of a loop, before it runs.
+//! - `eucon`, with the feature of that name: EUCON, for several processors that end-to-end tasks couple.
 //!
 //! ```
 //! use hyoshi_control::feedback::{
@@ -38,6 +39,8 @@
 
 pub mod analysis;
 pub mod assign;
+#[cfg(feature = "eucon")]
+pub mod eucon;
 pub mod law;
 pub mod proportional;
 pub mod settings;
@@ -50,6 +53,8 @@ use hyoshi_model::Span;
 
 pub use analysis::{LoopModel, PlantModel};
 pub use assign::{ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, RateAssigner, RateAssignerKind};
+#[cfg(feature = "eucon")]
+pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
 pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};
 pub use proportional::Proportional;
 pub use settings::{ALGORITHMS, ControllerGains, FeedbackAlgorithm, FeedbackSettings, FeedbackSettingsError};
@@ -166,17 +171,7 @@ impl Feedback {
         tasks: Vec<AdaptiveTask>,
         start: StartRates,
     ) -> Result<Feedback, FeedbackError> {
-        let periods = match start {
-            StartRates::Lowest => tasks.iter().map(AdaptiveTask::longest).collect(),
-            StartRates::Highest => tasks.iter().map(AdaptiveTask::shortest).collect(),
-            StartRates::Given(periods) => periods,
-        };
-        if periods.len() != tasks.len() {
-            return Err(FeedbackError::PeriodCount { periods: periods.len(), tasks: tasks.len() });
-        }
-        for (place, (task, period)) in tasks.iter().zip(&periods).enumerate() {
-            is_within(place, task, *period)?;
-        }
+        let periods = start_periods(&tasks, start)?;
         let law = FeedbackLaw::new(settings, sum(&tasks, &periods))?;
         assigner.restart(&tasks, &periods);
         Ok(Feedback { law, assigner, tasks, periods, samples: 0 })
@@ -250,6 +245,22 @@ impl Feedback {
         self.law.restart(total);
         self.assigner.assign(&self.tasks, total, &mut self.periods);
     }
+}
+
+/// The periods before the first sample.
+fn start_periods(tasks: &[AdaptiveTask], start: StartRates) -> Result<Vec<Span>, FeedbackError> {
+    let periods: Vec<Span> = match start {
+        StartRates::Lowest => tasks.iter().map(AdaptiveTask::longest).collect(),
+        StartRates::Highest => tasks.iter().map(AdaptiveTask::shortest).collect(),
+        StartRates::Given(periods) => periods,
+    };
+    if periods.len() != tasks.len() {
+        return Err(FeedbackError::PeriodCount { periods: periods.len(), tasks: tasks.len() });
+    }
+    for (place, (task, period)) in tasks.iter().zip(&periods).enumerate() {
+        is_within(place, task, *period)?;
+    }
+    Ok(periods)
 }
 
 fn sum(tasks: &[AdaptiveTask], periods: &[Span]) -> f64 {
