@@ -227,14 +227,17 @@ impl Feedback {
     }
 
     /// Replaces the task at this place, because its estimate, range or value has changed. Its period moves into the
-    /// range, and the others make room if it has become shorter.
+    /// range, and the others make room if it has become shorter. A new estimate alone changes `B`, but no rate.
     ///
     /// # Panics
     ///
     /// If there is no such task.
     pub fn change(&mut self, place: usize, task: AdaptiveTask) {
+        let period = self.periods[place];
+        let before = self.tasks[place].utilisation(period);
+        self.law.restart(self.law.total() - before + task.utilisation(period));
         self.tasks[place] = task;
-        self.periods[place] = self.periods[place].clamp(task.shortest(), task.longest());
+        self.periods[place] = period.clamp(task.shortest(), task.longest());
         self.restart();
     }
 
@@ -368,6 +371,19 @@ mod tests {
         feedback.sample(FeedbackSample { utilisation: Some(0.0), miss_ratio: None });
         feedback.join(task(10, 20, 1_000), MS(50)).unwrap();
         assert_eq!(feedback.periods(), [MS(1_000)]);
+    }
+
+    #[test]
+    fn a_changed_estimate_changes_no_rate() {
+        let tasks = [task(10, 20, 1_000), task(10, 20, 1_000)];
+        for (estimate, total) in [(20, 0.5), (5, 0.2)] {
+            let mut feedback = feedback(&tasks, StartRates::Given(vec![MS(50), MS(100)])).unwrap();
+            feedback.change(0, task(estimate, 20, 1_000));
+            near(feedback.law().total(), total);
+            for (period, expected) in feedback.periods().iter().zip([50, 100]) {
+                near(period.as_nanos() as f64 / 1e6, f64::from(expected));
+            }
+        }
     }
 
     #[test]

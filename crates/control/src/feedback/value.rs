@@ -14,7 +14,8 @@ use super::assign::{AdaptiveTask, RateAssigner};
 ///
 /// Proportional adjustment assumes that values are proportional to execution times, and leaves other values to such an
 /// assigner (FCS/nORB, section 3.3). Here at most one task is between its limits, and only its rate follows small
-/// changes of the total. Ratios of rates change, so the order of rate monotonic priorities may.
+/// changes of the total. Ratios of rates change, so the order of rate monotonic priorities may. Of start rates only the
+/// sum counts: the first sample distributes it anew.
 #[derive(Clone, Debug, Default)]
 pub struct ByValue {
     /// Positions of tasks, the most value per execution time first.
