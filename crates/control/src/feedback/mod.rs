@@ -367,7 +367,7 @@ mod tests {
         near(feedback.law().total(), 0.1 + 0.185 * 0.6);
         feedback.leave(0);
         assert_eq!((feedback.law().total(), feedback.range()), (0.0, [0.0, 0.0]));
-        // Nobody there: a sample does nothing, and a new task begins at its lowest rate.
+        // Without tasks a sample does nothing, and a new task begins at its lowest rate.
         feedback.sample(FeedbackSample { utilisation: Some(0.0), miss_ratio: None });
         feedback.join(task(10, 20, 1_000), MS(50)).unwrap();
         assert_eq!(feedback.periods(), [MS(1_000)]);
