@@ -2,6 +2,7 @@
 
 use core::ops::Deref;
 
+use crate::feedback::StartRates;
 use crate::ids::{HostId, OperationId};
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
@@ -38,6 +39,8 @@ impl System {
     /// - groups of a correlation are numbered in order, from 0;
     /// - copies of which the first triggers an operation have the release numbers of one root;
     /// - at most 64 operations are chosen by one operation;
+    /// - a processor has at most one feedback loop, with a period, set points from 0 to 1, gains from 1e-6 to 1e6,
+    ///   and an operation to adapt; given start rates are one for each;
     /// - only triggered operations have a timeout or a lifespan;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
@@ -126,6 +129,24 @@ fn check(contents: &Contents) {
         let count = chosen.entry(*id).or_default();
         *count += 1;
         assert!(*count <= CHOSEN, "operation `{}` must choose among at most {CHOSEN}", contents.operation(*id).name);
+    }
+    for (place, one) in contents.feedback.iter().enumerate() {
+        let processors = contents.feedback[..place].iter().map(|other| other.processor);
+        let known =
+            one.processor.index() < contents.processors.len() && processors.into_iter().all(|id| id != one.processor);
+        assert!(known, "a feedback loop must have a processor of its own");
+        let name = &contents.processor(one.processor).name;
+        let adapted = contents.adapted_on(one.processor).len();
+        assert!(adapted > 0, "the loop of processor `{name}` must have an operation to adapt");
+        let gains = [one.gains.ga, one.gains.gm].iter().all(|gain| (1e-6..=1e6).contains(gain));
+        let points = [
+            (one.algorithm.uses_utilisation(), one.utilisation_ppm),
+            (one.algorithm.uses_miss_ratio(), one.miss_ratio_ppm),
+        ];
+        let points = points.iter().all(|(used, ppm)| !used || (1..=1_000_000).contains(ppm));
+        assert!(gains && points && !one.period.is_zero(), "the loop of processor `{name}` must have valid settings");
+        let starts = !matches!(&one.start, StartRates::Given(periods) if periods.len() != adapted);
+        assert!(starts, "the loop of processor `{name}` must start with one period for each operation");
     }
     for one in &contents.events {
         let known = operations(&one.suppliers) && operations(&one.consumers);

@@ -8,6 +8,7 @@
 //! - [`system`]: the system itself. Releases are periodic, or triggered by completions; a chain is an end-to-end
 //!   requirement; an epoch is an operating region (Kokyu, section III-B).
 //! - [`event`]: events by name, which operations supply and follow.
+//! - [`feedback`]: loops that adapt rates.
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`network`]: network devices whose traffic is divided by DSCP.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
@@ -50,6 +51,7 @@ pub mod costs;
 pub mod endpoint;
 pub mod event;
 pub mod execution_time;
+pub mod feedback;
 #[cfg(feature = "toml")]
 pub mod file;
 pub mod gateway;
@@ -70,6 +72,9 @@ pub use costs::Costs;
 pub use endpoint::{Address, Endpoint, EndpointError};
 pub use event::Event;
 pub use execution_time::ExecutionTime;
+pub use feedback::{
+    ALGORITHMS, AdaptedOperations, DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates,
+};
 #[cfg(feature = "toml")]
 pub use file::{
     Diagnostic, FileErrors, Laws, Loaded, MeasuredCosts, ReadContext, Severity, read, read_costs, read_costs_file,

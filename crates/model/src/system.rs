@@ -7,6 +7,7 @@ use crate::costs::Costs;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
+use crate::feedback::FeedbackLoop;
 use crate::gateway::Gateway;
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
@@ -43,6 +44,8 @@ pub struct Contents {
     pub links: Vec<Link>,
     /// Operating regions in order of time; the first starts at 0, so there is always one.
     pub epochs: Vec<Epoch>,
+    /// Loops that adapt rates, each on another processor.
+    pub feedback: Vec<FeedbackLoop>,
     /// Programs under the CPU broker.
     pub brokered: Brokered,
     /// Whether CPUs may sleep deeply while it runs.

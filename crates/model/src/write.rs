@@ -11,6 +11,7 @@ use crate::checked::System;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
+use crate::feedback::{FeedbackLoop, LoadMeasure, RateDivision, StartRates};
 use crate::gateway::Gateway;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
@@ -91,6 +92,7 @@ pub fn write(system: &System) -> String {
             line(&mut text, "loss", percentage(link.loss_ppm));
         }
     }
+    system.feedback.iter().for_each(|one| write_feedback(&mut text, system, one));
     write_programs(&mut text, system);
     write_epochs(&mut text, system, &templates);
     text
@@ -314,6 +316,31 @@ fn write_broker(text: &mut String, broker: &Broker) {
     line(text, "cap", quoted(&broker.cap.to_string()));
     let cpus: Vec<String> = broker.cpus.iter().map(u32::to_string).collect();
     line(text, "cpus", format!("[{}]", cpus.join(", ")));
+}
+
+fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop) {
+    header(text, "feedback", &system.processor(one.processor).name);
+    line(text, "algorithm", quoted(one.algorithm.name()));
+    if one.algorithm.uses_utilisation() {
+        line(text, "utilisation", percentage(one.utilisation_ppm));
+    }
+    if one.algorithm.uses_miss_ratio() {
+        line(text, "miss_ratio", percentage(one.miss_ratio_ppm));
+    }
+    line(text, "period", time(one.period));
+    if one.measure == LoadMeasure::Lanes {
+        line(text, "measure", quoted("lanes"));
+    }
+    line(text, "gains", format!("{{ ga = {:?}, gm = {:?} }}", one.gains.ga, one.gains.gm));
+    if one.start == StartRates::Highest {
+        line(text, "start", quoted("highest"));
+    }
+    if one.divide != RateDivision::Proportional {
+        line(text, "divide", quoted(one.divide.name()));
+    }
+    if !one.anti_windup {
+        line(text, "anti_windup", "false");
+    }
 }
 
 fn write_programs(text: &mut String, system: &System) {

@@ -83,6 +83,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         resources: vec![],
         chains: vec![],
         links: vec![],
+        feedback: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
         events: Vec::new(),

@@ -68,6 +68,8 @@ pub enum Kind {
     Pair(&'static str),
     /// A whole number from the first to the second.
     Whole(u64, u64),
+    /// A number above 0.
+    Number,
     /// `true` or `false`.
     Truth,
     /// `"25ms"`.
@@ -212,6 +214,18 @@ pub const SECTIONS: &[Section] = &[
     },
     Section { path: "object.clients", shape: Shape::Inline, doc: "What a client may ask for.", keys: CLIENT },
     Section {
+        path: "feedback",
+        shape: Shape::Named,
+        doc: "A loop that adapts the rates of operations with a range of rates, under the name of a processor.",
+        keys: FEEDBACK,
+    },
+    Section {
+        path: "feedback.gains",
+        shape: Shape::Inline,
+        doc: "The gains for which a loop is designed.",
+        keys: GAINS,
+    },
+    Section {
         path: "broker",
         shape: Shape::Inline,
         doc: "How programs under the CPU broker share time.",
@@ -295,7 +309,6 @@ const TOP: &[Key] = &[
     key("seed", Kind::Whole(0, i64::MAX as u64), Value("1"), "The same seed results in the same execution times."),
     key("duration", Kind::Time, Value("\"10s\""), "The default length of a simulation or run."),
     key("costs", Kind::Table("costs"), Described("those of `hyoshi calibrate`, else none"), "The costs of scheduling."),
-    unsupported("feedback", "rates in a range stay at their fastest"),
     key(
         "broker",
         Kind::Table("broker"),
@@ -900,6 +913,48 @@ const CLIENT: &[Key] = &[
         Value("\"clamp\""),
         "Requests beyond these limits get what is allowed, or are refused.",
     ),
+];
+
+const FEEDBACK: &[Key] = &[
+    key(
+        "algorithm",
+        Kind::Choice(&["FC-U", "FC-M", "FC-UM", "FC-UM-fast"]),
+        Required,
+        "What it controls: the utilisation, the miss ratio, or both.",
+    ),
+    key("utilisation", Kind::Share, Described("an error unless FC-M"), "The set point, of the processor's hard cap."),
+    key("miss_ratio", Kind::Share, Described("an error unless FC-U"), "The set point of the share of late jobs."),
+    key("period", Kind::Time, Value("\"4s\""), "The sampling period."),
+    key(
+        "measure",
+        Kind::Choice(&["cpu", "lanes"]),
+        Value("\"cpu\""),
+        "What counts as utilisation: all time in which the CPU is not idle, or that of the processor's own threads.",
+    ),
+    key(
+        "gains",
+        Kind::Table("feedback.gains"),
+        Described("the defaults of its keys"),
+        "The design of the controllers.",
+    ),
+    key("start", Kind::Choice(&["lowest", "highest"]), Value("\"lowest\""), "The rates before the first sample."),
+    key(
+        "divide",
+        Kind::Choice(&["proportional", "proportional-clipped", "value"]),
+        Value("\"proportional\""),
+        "How the total is divided: in proportion, with clipping as in the paper, or by importance per execution time.",
+    ),
+    key(
+        "anti_windup",
+        Kind::Truth,
+        Value("true"),
+        "False: the total may leave the limits of the rates, as in the paper.",
+    ),
+];
+
+const GAINS: &[Key] = &[
+    key("ga", Kind::Number, Value("2"), "The greatest expected ratio of actual to worst-case execution times."),
+    key("gm", Kind::Number, Value("0.447"), "The rise of the miss ratio for each unit of overload."),
 ];
 
 const LINK: &[Key] = &[

@@ -3,7 +3,7 @@
 //! The steps: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table` (known keys, by the table of
 //! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `events` (an event becomes its
 //! suppliers), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no
-//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values). Each step logs errors and continues as
+//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values) → `hops`, `feedback`. Each step logs errors and continues as
 //! far as possible, so one run reports all of them.
 
 mod calls;
@@ -14,6 +14,7 @@ mod environment;
 mod epochs;
 mod events;
 mod expand;
+mod feedback;
 mod gateways;
 mod graph;
 mod hops;
@@ -299,7 +300,7 @@ fn assemble(
                 .map(|replicas| Replication { to: replicas.hosts.clone(), flush: replicas.flush }),
         }
     });
-    let contents = Contents {
+    let mut contents = Contents {
         name: name?.value.to_string(),
         seed: seed?,
         idle_states,
@@ -313,11 +314,13 @@ fn assemble(
         links,
         epochs,
         processors,
+        feedback: Vec::new(),
         brokered,
     };
     if !hops::check(log, &contents, &operations) {
         return None;
     }
+    contents.feedback = feedback::read(log, &top, &contents, &operations)?;
     let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))

@@ -94,6 +94,7 @@ fn kind(kind: Kind) -> Value {
         Kind::Advocates => list(json!({ "type": "object", "minProperties": 1, "maxProperties": 1 })),
         Kind::Pair(_) => pair(text()),
         Kind::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Kind::Number => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Kind::Truth => json!({ "type": "boolean" }),
         Kind::Time => time(),
         Kind::TimePair => pair(time()),

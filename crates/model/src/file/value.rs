@@ -110,6 +110,19 @@ impl<'a> InputValue<'a> {
         }
     }
 
+    /// A number above zero without a unit.
+    pub fn positive_number(self) -> Read<f64> {
+        let number = match self {
+            InputValue::Whole(Some(whole)) => whole as f64,
+            InputValue::Float(float) => float.replace('_', "").parse().unwrap_or(f64::NAN),
+            other => return complain(format!("{}, not a number", other.is_a()), "write a number such as 0.447"),
+        };
+        match number {
+            number if (1e-6..=1e6).contains(&number) => Ok(number),
+            _ => complain("is out of range", "write a number from 0.000001 to 1000000"),
+        }
+    }
+
     fn quantity<T>(self, measure: Measure, read: fn(&str) -> Result<T, QuantityError>) -> Read<T> {
         let no_unit = |number: &str| complain("has no unit", QuantityError::NoUnit(measure).remedy(number));
         match self {

@@ -21,7 +21,7 @@ pub(super) fn warn(
     if system.operations.is_empty() && system.brokered.programs.is_empty() {
         log.warn(top.place, "there is no operation: nothing will run").help("add one: [operation.NAME]");
     }
-    ranges(log, operations);
+    ranges(log, system, operations);
     replicas::warn(log, system, operations);
     for id in system.operation_ids() {
         merges_and_joins(log, system, operations, id);
@@ -37,6 +37,10 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Sp
         let rates = system.release_rates(index);
         for ((operation, setting), rate) in system.operations.iter().zip(epoch.settings.iter()).zip(rates) {
             ppm[operation.on.index()] += utilisation_ppm(setting.wcet, setting.legs, rate).min(1 << 32);
+        }
+        // A loop lowers the rates.
+        for one in &system.feedback {
+            ppm[one.processor.index()] = system.least_load_ppm(index, one.processor);
         }
         for (worst, ppm) in worst.iter_mut().zip(ppm).filter(|(worst, ppm)| *ppm > worst.0) {
             *worst = (ppm, index);
@@ -56,15 +60,21 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Sp
     }
 }
 
-/// Ranges of rates, which nothing adapts yet.
-fn ranges(log: &mut Log, operations: &Operations<'_>) {
-    for declared in &operations.declared {
+/// Ranges of rates that no loop adapts.
+fn ranges(log: &mut Log, system: &System, operations: &Operations<'_>) {
+    let mut adapted = vec![false; operations.declared.len()];
+    for one in &system.feedback {
+        system.adapted_on(one.processor).iter().for_each(|one| adapted[operations.position(one.root)] = true);
+    }
+    for (declared, adapted) in operations.declared.iter().zip(adapted) {
         if let Some(period) = declared.written.period
             && period.value.0 < period.value.1
+            && !adapted
         {
-            log.warn(period.place, format!("nothing adapts the rate of `{}` yet", declared.name.value))
+            let processor = &system.processor(declared.on).name;
+            log.warn(period.place, format!("nothing adapts the rate of `{}`", declared.name.value))
                 .label(format!("released every {}, its fastest", period.value.0))
-                .help("set one rate, and change it over time with [[epoch]]");
+                .help(format!("add [feedback.{processor}], or set one rate"));
         }
     }
 }

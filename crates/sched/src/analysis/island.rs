@@ -114,6 +114,7 @@ impl Island {
             chains: chains.iter().map(chain).collect(),
             links: system.links.clone(),
             epochs,
+            feedback: Vec::new(),
             brokered: hyoshi_model::Brokered::default(),
             objects: Vec::new(),
             events: Vec::new(),

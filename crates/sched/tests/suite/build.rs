@@ -120,6 +120,7 @@ impl Build {
             resources: (0..self.resources).map(|index| Resource { name: format!("resource{index}") }).collect(),
             chains: self.chains.clone(),
             links: links.collect(),
+            feedback: Vec::new(),
             brokered: Default::default(),
             objects: Vec::new(),
             events: Vec::new(),

@@ -86,6 +86,7 @@ pub fn periodic(operations: usize) -> System {
         resources: Vec::new(),
         chains: Vec::new(),
         links: Vec::new(),
+        feedback: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
         events: Vec::new(),

@@ -1,0 +1,214 @@
+//! Feedback control of rates: the loops that adapt operations with a range of rates.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::ids::{OperationId, ProcessorId};
+use crate::system::{Contents, Setting};
+use crate::time::Span;
+
+/// A feedback loop on one processor, after FCS/nORB (section 2.2). At the end of each sampling period it sets the
+/// rates of [`Contents::adapted_on`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedbackLoop {
+    /// The processor whose load it controls.
+    pub processor: ProcessorId,
+    /// What it controls.
+    pub algorithm: FeedbackAlgorithm,
+    /// The set point of the utilisation, in parts per million of the processor's hard cap.
+    pub utilisation_ppm: u32,
+    /// The set point of the miss ratio, in parts per million.
+    pub miss_ratio_ppm: u32,
+    /// The sampling period.
+    pub period: Span,
+    /// What counts as utilisation.
+    pub measure: LoadMeasure,
+    /// The gains that the controllers are designed for.
+    pub gains: DesignGains,
+    /// The rates before the first sample.
+    pub start: StartRates,
+    /// How a total utilisation is divided among operations.
+    pub divide: RateDivision,
+    /// False: the total may leave the limits of the rates, as in the paper.
+    pub anti_windup: bool,
+}
+
+/// A control algorithm: which measured variables decide, and how.
+///
+/// Each adds its step: `B(k+1) = B(k) + step`. They are the same for rate monotonic lanes and for EDF;
+/// with EDF the authors called FC-M *FC-EDF* and FC-UM *FC-EDF2* (FCS/nORB, footnotes 2 and 3). The scheduler matters
+/// only for the greatest set point without misses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedbackAlgorithm {
+    /// Holds the utilisation: `step = Ku (Us - U)`.
+    FcU,
+    /// Holds the miss ratio: `step = Km (Ms - M)`. Without a miss it adds `Km Ms`, the same small step at every
+    /// utilisation.
+    FcM,
+    /// Holds the lower of both: `step = min(Ku (Us - U), Km (Ms - M))`. With low rates it rises by `Km Ms` as FC-M
+    /// does.
+    FcUm,
+    /// FC-UM that rises as fast as FC-U; not in the paper.
+    ///
+    /// A sample without a miss does not show the distance to the first miss: FC-UM's controller of misses is saturated,
+    /// and slows the rise for no reason. This form remembers the *free* utilisation `F` instead, up to which it has seen
+    /// no miss. While `M = 0`,
+    ///
+    /// ```text
+    /// step = min(Ku (Us - U), max(Km Ms, Ku (F - U)))
+    /// ```
+    ///
+    /// With a miss, its step is FC-UM's. `F` is `Us` at first. A sample with misses lowers it to `U`, one without raises
+    /// it to `U`. So the rise is fast up to where misses occurred, and FC-UM's above: as TCP's slow start up to its
+    /// threshold (Jacobson, "Congestion Avoidance and Control", SIGCOMM 1988). If `Us` is above the utilisation at which
+    /// misses begin, the first rise may pass that utilisation by one of FC-U's steps; later rises do not unless
+    /// the gain is so high that FC-U overshoots.
+    FcUmFast,
+}
+
+/// The algorithms and their descriptions: the table for files and docs.
+pub static ALGORITHMS: [(FeedbackAlgorithm, &str, &str); 4] = [
+    (FeedbackAlgorithm::FcU, "FC-U", "holds the utilisation"),
+    (FeedbackAlgorithm::FcM, "FC-M", "holds the miss ratio, at almost full utilisation"),
+    (FeedbackAlgorithm::FcUm, "FC-UM", "holds the utilisation; with too many misses, the miss ratio"),
+    (FeedbackAlgorithm::FcUmFast, "FC-UM-fast", "as FC-UM, but without misses it rises as fast as FC-U"),
+];
+
+impl FeedbackAlgorithm {
+    /// The algorithm of this name.
+    pub fn named(name: &str) -> Option<FeedbackAlgorithm> {
+        ALGORITHMS.iter().find(|(_, known, _)| known.eq_ignore_ascii_case(name)).map(|(algorithm, ..)| *algorithm)
+    }
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        ALGORITHMS[self as usize].1
+    }
+
+    /// Whether it measures the utilisation.
+    pub const fn uses_utilisation(self) -> bool {
+        !matches!(self, FeedbackAlgorithm::FcM)
+    }
+
+    /// Whether it measures the miss ratio.
+    pub const fn uses_miss_ratio(self) -> bool {
+        !matches!(self, FeedbackAlgorithm::FcU)
+    }
+}
+
+/// The gains of the controlled system for which a loop is designed (FCS/nORB, section 4.1).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DesignGains {
+    /// G_A: actual over estimated execution time, above 0.
+    pub ga: f64,
+    /// G_M: rise of the miss ratio for each unit of utilisation above the bound, above 0.
+    pub gm: f64,
+}
+
+impl Default for DesignGains {
+    /// Those of FCS/nORB.
+    fn default() -> Self {
+        DesignGains { ga: 2.0, gm: 0.447 }
+    }
+}
+
+/// What counts as the utilisation of a processor in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LoadMeasure {
+    /// All time in which its CPU is not idle (FCS/nORB, section 3.2).
+    #[default]
+    Cpu,
+    /// The CPU time of its own threads. Ordinary threads on the CPU do not count: lanes preempt them.
+    Lanes,
+}
+
+/// The rates before the first sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StartRates {
+    /// All at their lowest, as in the paper's experiments.
+    #[default]
+    Lowest,
+    /// All at their highest.
+    Highest,
+    /// These periods, one for each task, such as those that an earlier run has found.
+    Given(Vec<Span>),
+}
+
+impl StartRates {
+    /// The period of the task at `place` with this setting.
+    pub fn period_of(&self, place: usize, setting: &Setting) -> Span {
+        match self {
+            StartRates::Lowest => setting.slowest,
+            StartRates::Highest => setting.period,
+            StartRates::Given(periods) => periods.get(place).copied().unwrap_or(setting.slowest),
+        }
+    }
+}
+
+/// How a total utilisation is divided among operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RateDivision {
+    /// In proportion; if one is at a limit, the rest absorbs the difference.
+    #[default]
+    Proportional,
+    /// In proportion, clipped to the ranges: FCS/nORB's PRA.
+    Clipped,
+    /// The operations with the most importance for their execution time first.
+    Value,
+}
+
+impl RateDivision {
+    /// All of them.
+    pub const ALL: [RateDivision; 3] = [RateDivision::Proportional, RateDivision::Clipped, RateDivision::Value];
+
+    /// Its name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RateDivision::Proportional => "proportional",
+            RateDivision::Clipped => "proportional-clipped",
+            RateDivision::Value => "value",
+        }
+    }
+}
+
+/// Operations with one rate, which a loop sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdaptedOperations {
+    /// The periodic operation with the range.
+    pub root: OperationId,
+    /// Itself and those that follow only it, as far as they are on the loop's processor.
+    pub here: Vec<OperationId>,
+    /// Those on other processors.
+    pub elsewhere: Vec<OperationId>,
+}
+
+impl Contents {
+    /// The declared load of a processor in an epoch at the lowest rates, in parts per million, rounded down.
+    pub fn least_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
+        let mut load = u128::from(self.utilisation_ppm(epoch, processor));
+        for id in self.adapted_on(processor).into_iter().flat_map(|one| one.here) {
+            let setting = self.setting(epoch, id);
+            if !setting.enabled {
+                continue;
+            }
+            let work = u128::from(setting.wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
+            let at = |period: Span| work / u128::from(period.as_nanos().max(1));
+            load = load.saturating_sub(at(setting.period)) + at(setting.slowest);
+        }
+        u64::try_from(load).unwrap_or(u64::MAX)
+    }
+
+    /// The operations that a loop on `processor` adapts: periodic ones with a range of rates that run there, or lead to
+    /// operations there that have no other root. In the file's order of roots.
+    pub fn adapted_on(&self, processor: ProcessorId) -> Vec<AdaptedOperations> {
+        let mut by_root: BTreeMap<OperationId, AdaptedOperations> = BTreeMap::new();
+        for id in (0..self.operations.len() as u32).map(OperationId) {
+            let Some(root) = self.adapted_by(id) else { continue };
+            let new = || AdaptedOperations { root, here: Vec::new(), elsewhere: Vec::new() };
+            let one = by_root.entry(root).or_insert_with(new);
+            let is_here = self.operation(id).on == processor;
+            if is_here { &mut one.here } else { &mut one.elsewhere }.push(id);
+        }
+        by_root.into_values().filter(|one| !one.here.is_empty()).collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! `[feedback.PROCESSOR]`: loops that adapt rates.
+
+use std::collections::BTreeMap;
+
+use super::expand::Operations;
+use super::log::{AtPlace, Log};
+use super::names::Names;
+use super::table::Table;
+use super::value::InputValue;
+use crate::feedback::{
+    ALGORITHMS, DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates,
+};
+use crate::ids::{OperationId, ProcessorId};
+use crate::system::Contents;
+
+/// The loops of a file, in its order. `None`, logged, if one of them is wrong.
+pub(super) fn read(
+    log: &mut Log,
+    top: &Table<'_>,
+    contents: &Contents,
+    operations: &Operations<'_>,
+) -> Option<Vec<FeedbackLoop>> {
+    let names = Names::new("processor", contents.processors.iter().map(|one| one.name.as_str()));
+    let mut loops = Vec::new();
+    let mut sound = true;
+    for (name, table) in top.named(log, "feedback") {
+        let one = names.find(log, name).map(ProcessorId);
+        match one.and_then(|processor| read_loop(log, name, &table, processor)) {
+            Some(one) => {
+                sound &= has_work(log, name, contents, &one);
+                loops.push((name, one));
+            }
+            None => sound = false,
+        }
+    }
+    sound &= at_most_one(log, contents, operations, &loops);
+    sound.then(|| loops.into_iter().map(|(_, one)| one).collect())
+}
+
+fn read_loop(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>, processor: ProcessorId) -> Option<FeedbackLoop> {
+    let algorithm = table.choice(log, "algorithm")?;
+    let algorithm = algorithm.map(|position| ALGORITHMS[position].0);
+    let utilisation = set_point(log, table, "utilisation", algorithm, algorithm.value.uses_utilisation());
+    let misses = set_point(log, table, "miss_ratio", algorithm, algorithm.value.uses_miss_ratio());
+    let period = table.read(log, "period", InputValue::positive_time);
+    let gains = match table.get("gains") {
+        Some(_) => table.inner(log, "gains").and_then(|gains| {
+            let gain = |log: &mut Log, key| gains.read(log, key, InputValue::positive_number).map(|gain| gain.value);
+            Some(DesignGains { ga: gain(log, "ga")?, gm: gain(log, "gm")? })
+        }),
+        None => Some(DesignGains::default()),
+    };
+    let measure = table.choice(log, "measure");
+    let start = table.choice(log, "start");
+    let divide = table.choice(log, "divide");
+    let anti_windup = table.read(log, "anti_windup", InputValue::truth);
+    if table.misread {
+        return None;
+    }
+    let one = FeedbackLoop {
+        processor,
+        algorithm: algorithm.value,
+        utilisation_ppm: utilisation?,
+        miss_ratio_ppm: misses?,
+        period: period?.value,
+        measure: [LoadMeasure::Cpu, LoadMeasure::Lanes][measure?.value],
+        gains: gains?,
+        start: [StartRates::Lowest, StartRates::Highest][start?.value].clone(),
+        divide: RateDivision::ALL[divide?.value],
+        anti_windup: anti_windup?.value,
+    };
+    if one.period < SHORTEST {
+        log.error(table.place_of("period"), format!("a sampling period of {} is too short", one.period))
+            .label(format!("at least {SHORTEST}"))
+            .help(format!("in a shorter period `{}` completes too few jobs to measure", name.value));
+        return None;
+    }
+    Some(one)
+}
+
+/// The shortest sampling period.
+const SHORTEST: crate::time::Span = crate::time::Span::from_millis(10);
+
+/// A set point; 0 if the algorithm does not control this variable.
+fn set_point(
+    log: &mut Log,
+    table: &Table<'_>,
+    key: &str,
+    algorithm: AtPlace<FeedbackAlgorithm>,
+    controlled: bool,
+) -> Option<u32> {
+    let given = table.given(log, key, InputValue::share_ppm);
+    let name = algorithm.value.name();
+    match given {
+        Some(given) if !controlled => {
+            log.error(given.place, format!("{name} does not control `{key}`"))
+                .also(algorithm.place, "the algorithm")
+                .help(format!("remove `{key}`, or choose an algorithm that controls it"));
+            None
+        }
+        Some(given) if given.value == 0 || given.value > 1_000_000 => {
+            log.error(given.place, format!("`{key}` must be above 0% and at most 100%"))
+                .help("for example, set utilisation = \"70%\" and miss_ratio = \"1.5%\"");
+            None
+        }
+        Some(given) => Some(given.value),
+        None if controlled && table.get(key).is_none() => {
+            log.error(algorithm.place, format!("{name} needs `{key}`"))
+                .label("controls it")
+                .help(format!("add `{key} = \"{}\"`", if key == "utilisation" { "70%" } else { "1.5%" }));
+            None
+        }
+        None => (!controlled).then_some(0),
+    }
+}
+
+/// False, logged, if a loop has no operation to adapt, or if the lowest rates are above the set point.
+fn has_work(log: &mut Log, name: AtPlace<&str>, contents: &Contents, one: &FeedbackLoop) -> bool {
+    if contents.adapted_on(one.processor).is_empty() {
+        log.error(name.place, format!("processor `{}` has no operation with a range of rates", name.value))
+            .label("nothing to adapt")
+            .help("write a range: rate = [\"10Hz\", \"40Hz\"]");
+        return false;
+    }
+    let set = if one.algorithm.uses_utilisation() { one.utilisation_ppm } else { 1_000_000 };
+    // Set points are parts of the hard cap.
+    let cap = contents.processor(one.processor).hard_cap.ppm;
+    let most = u64::from(set) * u64::from(cap) / 1_000_000;
+    let least = contents.least_load_ppm(0, one.processor);
+    if least > most {
+        let percent = |ppm: u64| format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
+        log.error(name.place, format!("at the lowest rates `{}` has a load of {}", name.value, percent(least)))
+            .label(format!("above the {} that the loop may hold", percent(most)))
+            .help("allow lower rates, shorten worst cases, or move operations to another processor");
+    }
+    least <= most
+}
+
+/// False, logged, if two loops set the rate of one operation.
+fn at_most_one(
+    log: &mut Log,
+    contents: &Contents,
+    operations: &Operations<'_>,
+    loops: &[(AtPlace<&str>, FeedbackLoop)],
+) -> bool {
+    let mut owners: BTreeMap<OperationId, AtPlace<&str>> = BTreeMap::new();
+    let mut sound = true;
+    for (name, one) in loops {
+        for adapted in contents.adapted_on(one.processor) {
+            let Some(first) = owners.insert(adapted.root, *name) else { continue };
+            log.error(name.place, format!("two loops set the rate of `{}`", operations.name(adapted.root)))
+                .label("the second loop")
+                .also(first.place, "the first loop")
+                .help("remove one of the loops: the operation and those after it run on both processors");
+            sound = false;
+        }
+    }
+    sound
+}
