@@ -4,12 +4,11 @@
 use divan::{Bencher, black_box};
 use hyoshi_control::advocate::KINDS;
 use hyoshi_control::feedback::{
-    ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackAlgorithm, FeedbackSample, FeedbackSettings,
-    RateAssignerKind, StartRates,
+    ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackSample, FeedbackSettings, RateAssignerKind,
 };
 use hyoshi_control::window::placement::{Cpu, WindowPlacement};
 use hyoshi_control::{AdvocateChain, Arbiter, Joining, PolicySpec, Spec, Status, TaskId, Window};
-use hyoshi_model::{Instant, Reservation, Share, Span};
+use hyoshi_model::{FeedbackAlgorithm, Instant, Reservation, Share, Span, StartRates};
 
 fn main() {
     divan::main();

@@ -1,7 +1,7 @@
 //! EUCON on four processors with the random workload of the paper on distributable threads (table 6).
 
-use hyoshi_control::feedback::{EndToEndTask, Eucon, EuconError, EuconSettings, StartRates};
-use hyoshi_model::{Share, Span};
+use hyoshi_control::feedback::{EndToEndTask, Eucon, EuconError, EuconSettings};
+use hyoshi_model::{Share, Span, StartRates};
 use proptest::prelude::*;
 
 /// Execution times and processors of each task's stages, and its nominal period, in milliseconds.

@@ -1,10 +1,10 @@
 //! Rates under feedback control: for every algorithm and every rate assigner of the tables.
 
 use hyoshi_control::feedback::{
-    ALGORITHMS, ASSIGNERS, AdaptiveTask, AnyRateAssigner, Feedback, FeedbackSample, FeedbackSettings, RateAssigner,
-    RateAssignerKind, StartRates,
+    ASSIGNERS, AdaptiveTask, AnyRateAssigner, Feedback, FeedbackSample, FeedbackSettings, RateAssigner,
+    RateAssignerKind,
 };
-use hyoshi_model::Span;
+use hyoshi_model::{ALGORITHMS, Span, StartRates};
 use proptest::prelude::*;
 
 use crate::feedback_laws::settings;

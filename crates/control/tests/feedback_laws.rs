@@ -1,10 +1,10 @@
 //! The laws of feedback control on models of a processor: convergence and divergence, limits, the paper's experiments.
 
 use hyoshi_control::feedback::{
-    ALGORITHMS, ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackAlgorithm, FeedbackLaw, FeedbackSample,
-    FeedbackSettings, LoopModel, PlantModel, StartRates,
+    ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackLaw, FeedbackSample, FeedbackSettings, LoopModel,
+    PlantModel,
 };
-use hyoshi_model::{Share, Span};
+use hyoshi_model::{ALGORITHMS, FeedbackAlgorithm, Share, Span, StartRates};
 use proptest::prelude::*;
 
 use FeedbackAlgorithm::{FcM, FcU, FcUm, FcUmFast};

@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{Instant, JobId, ProcessorId};
+use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span};
 use hyoshi_trace::{Signal, Slot, Ticket};
 
 use crate::lane::LaneMask;
 
 /// The actions for the caller after an input. It keeps one of these for each dispatcher and passes it to every
 /// [`Dispatcher::handle`](crate::Dispatcher::handle), which allocates nothing in it as long as the caller drains
-/// `sends`, `returned` and `cancelled` after each.
+/// `sends`, `returned`, `retimed` and `cancelled` after each.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
@@ -41,6 +41,8 @@ pub struct Effects {
     /// After `Signal`: it was dropped, because no operation of this processor matches it. After `Invoke`: the request
     /// was refused, because its operation is off or busy, or its queue is full.
     pub lost: bool,
+    /// After `Sample`: new periods of operations, for other processors. They accumulate until the caller drains them.
+    pub retimed: Vec<(ProcessorId, OperationId, Span)>,
     /// Started jobs that were cancelled from outside: complete each as soon as it can be stopped. They accumulate until
     /// the caller takes them.
     pub cancelled: Vec<Slot>,

@@ -242,6 +242,21 @@ impl OperationState {
         self.set_period();
     }
 
+    /// A share of the CPU that is declared for the highest rate, at the present rate.
+    pub fn at_present_rate(&self, share: u64) -> u64 {
+        let (fastest, present) = (self.range.0.as_nanos(), self.period.as_nanos());
+        if present <= fastest {
+            return share;
+        }
+        // No more than before.
+        (u128::from(share) * u128::from(fastest) / u128::from(present)) as u64
+    }
+
+    /// True if its rate has been adapted.
+    pub fn is_adapted(&self) -> bool {
+        self.adapted.is_some()
+    }
+
     fn set_period(&mut self) {
         let (fastest, slowest) = self.range;
         self.period = self.adapted.map_or(fastest, |adapted| adapted.clamp(fastest, slowest.max(fastest)));

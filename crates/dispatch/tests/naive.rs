@@ -73,6 +73,9 @@ impl Naive {
             missed: BTreeSet::new(),
             skipped: BTreeMap::new(),
         };
+        for adapted in system.feedback.iter().flat_map(|one| system.adapted_on(one.processor)) {
+            naive.periods.extend(adapted.here.iter().map(|id| (*id, system.setting(0, *id).slowest)));
+        }
         naive.rank();
         naive
     }
@@ -262,7 +265,8 @@ impl Naive {
                 };
                 self.asked = self.jobs.keys().filter(|id| id.number == job.number && same(id)).copied().collect();
             }
-            TraceEvent::Input(Input::Retime { operation, period }) => {
+            TraceEvent::Input(Input::Retime { operation, period })
+            | TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => {
                 for id in self.system.operation_ids().filter(|id| self.system.adapted_by(*id) == Some(operation)) {
                     let setting = self.system.setting(0, id);
                     self.periods.insert(id, period.clamp(setting.period, setting.slowest));

@@ -6,7 +6,10 @@ mod naive;
 use std::num::NonZeroU32;
 
 use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
-use hyoshi_model::{Instant, JobId, OperationId, Span, System, Trigger, read};
+use hyoshi_model::{
+    ALGORITHMS, DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LoadMeasure, OperationId, ProcessorId,
+    RateDivision, Span, StartRates, System, Trigger, read,
+};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Probe, Signal, Slot, Ticket, TraceEvent};
@@ -35,6 +38,7 @@ enum Action {
     Unlock(usize),
     Invoke { deadline: u64, importance: u32, critical: bool },
     Retime(usize, u64),
+    Sample(Option<u32>),
     Enter(usize),
     Cancel(usize, bool),
     SuspendTriggers(usize, bool),
@@ -53,6 +57,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (1u64..30, 0u32..4, any::<bool>())
             .prop_map(|(deadline, importance, critical)| Action::Invoke { deadline, importance, critical }),
         1 => (0usize..4, 1u64..40).prop_map(|(operation, period)| Action::Retime(operation, period)),
+        2 => proptest::option::weighted(0.9, 0u32..1_200_000).prop_map(Action::Sample),
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
@@ -348,6 +353,10 @@ impl<'a> Caller<'a> {
                 assert!(self.effects.lost || self.dispatcher.jobs().count() + 1 > before, "the job is missing");
                 self.handle(Input::Tick);
             }
+            Action::Sample(utilisation) if self.dispatcher.sampling_period().is_some() => {
+                self.outside(Input::Sample { utilisation });
+            }
+            Action::Sample(_) => {}
             Action::Retime(operation, period) => {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::Retime { operation, period: Span::from_millis(period) });
@@ -421,7 +430,40 @@ fn each_ends_once(events: &[(Instant, TraceEvent)], unfinished: usize) {
     assert_eq!(live.len(), unfinished);
 }
 
-fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
+/// A loop on the only processor, if it can adapt some operation.
+fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision) -> System {
+    let processor = ProcessorId(0);
+    if system.adapted_on(processor).is_empty() {
+        return system;
+    }
+    system.with(|contents| {
+        contents.feedback.push(FeedbackLoop {
+            processor,
+            algorithm,
+            utilisation_ppm: 700_000,
+            miss_ratio_ppm: 15_000,
+            period: Span::from_millis(10),
+            measure: LoadMeasure::Cpu,
+            gains: DesignGains::default(),
+            start: StartRates::Lowest,
+            divide,
+            anti_windup: true,
+        });
+    })
+}
+
+fn loops() -> impl Strategy<Value = Option<(FeedbackAlgorithm, RateDivision)>> {
+    let algorithm = one_of(&ALGORITHMS.map(|(algorithm, ..)| algorithm));
+    proptest::option::of((algorithm, one_of(&RateDivision::ALL)))
+}
+
+fn play(
+    file: &str,
+    actions: &[Action],
+    naive: bool,
+    requests: bool,
+    feedback: Option<(FeedbackAlgorithm, RateDivision)>,
+) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     // Only requests release the last one.
     if requests {
@@ -430,6 +472,9 @@ fn play(file: &str, actions: &[Action], naive: bool, requests: bool) {
             (contents.operations[3].trigger, contents.operations[3].roots) = (Trigger::Any(vec![]), roots);
             (contents.operations[3].timeout, contents.operations[3].lifespan) = (None, None);
         });
+    }
+    if let Some((algorithm, divide)) = feedback {
+        system = with_loop(system, algorithm, divide);
     }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let mut caller = Caller::new(&system, &plan, naive);
@@ -451,17 +496,17 @@ proptest! {
 
     #[test]
     fn jobs_run_in_the_order_of_a_naive_model(
-        file in systems(true), actions in actions(), requests: bool
+        file in systems(true), actions in actions(), requests: bool, feedback in loops()
     ) {
-        play(&file, &actions, true, requests);
+        play(&file, &actions, true, requests, feedback);
     }
 
     /// Caps, regions, two strategies, full preemption, resources: no order is checked, but no job is lost.
     #[test]
     fn no_sequence_of_inputs_loses_a_job_or_a_replay(
-        file in systems(false), actions in actions(), requests: bool
+        file in systems(false), actions in actions(), requests: bool, feedback in loops()
     ) {
-        play(&file, &actions, false, requests);
+        play(&file, &actions, false, requests, feedback);
     }
 }
 

@@ -22,7 +22,8 @@ use hyoshi_model::{HostId, Instant, ProcessorId, System};
 use crate::blame::Crossing;
 use crate::causes::{CauseAnalysis, CauseReport};
 use hyoshi_trace::{
-    DispatchDecision, Input, JobEnd, Probe, Splits, Stats, StrategyHistories, StrategyHistory, TimeSplit, TraceEvent,
+    DispatchDecision, FeedbackHistories, FeedbackHistory, Input, JobEnd, Probe, Splits, Stats, StrategyHistories,
+    StrategyHistory, TimeSplit, TraceEvent,
 };
 
 /// Receives the events of all processors. Those of each processor must be in order. A job's end allocates nothing,
@@ -34,6 +35,7 @@ pub struct Observer<'a> {
     recent: Vec<JobEnd>,
     time: Splits,
     strategies: StrategyHistories,
+    feedback: FeedbackHistories,
     causes: Option<CauseAnalysis<'a>>,
     /// The reference clock of chains, and its lead over the clock of each processor.
     clock: Option<(HostId, Vec<i64>)>,
@@ -51,6 +53,8 @@ pub struct Figures<'a> {
     pub time: Vec<TimeSplit>,
     /// The history of the second strategy of each processor.
     pub strategies: Vec<StrategyHistory>,
+    /// The samples of the feedback loop of each processor.
+    pub feedback: &'a [FeedbackHistory],
     /// Causes of lateness and windows of the timeline, if analysed.
     pub causes: Option<&'a CauseReport>,
     /// Job ends by processor, in order; empty if they are not kept.
@@ -70,6 +74,7 @@ impl<'a> Observer<'a> {
             recent: Vec::with_capacity(RECENT),
             time,
             strategies,
+            feedback: FeedbackHistories::new(system),
             causes: None,
             clock: None,
             ends: vec![Vec::new(); processors],
@@ -107,6 +112,8 @@ impl<'a> Observer<'a> {
             TraceEvent::Decision(
                 DispatchDecision::End(_)
                     | DispatchDecision::Switch { .. }
+                    | DispatchDecision::Sample { .. }
+                    | DispatchDecision::Retime { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
             ) | TraceEvent::Input(Input::Signal(_))
@@ -146,6 +153,9 @@ impl<'a> Observer<'a> {
                 self.stats.arrived(signal, self.by_clock(processor, signal.due.min(now)));
             }
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
+            TraceEvent::Decision(DispatchDecision::Sample { .. } | DispatchDecision::Retime { .. }) => {
+                self.feedback.event(processor, now, event);
+            }
             TraceEvent::Cpu(seen) => {
                 if let hyoshi_trace::CpuEvent::Clock { .. } = seen {
                     self.stats.over_networks();
@@ -203,6 +213,7 @@ impl<'a> Observer<'a> {
             stats: &self.stats,
             time: self.time.until(now),
             strategies: self.strategies.until(now),
+            feedback: self.feedback.all(),
             causes: self.causes.as_ref().map(CauseAnalysis::report),
             ends: &self.ends,
         }

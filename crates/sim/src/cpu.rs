@@ -27,6 +27,10 @@ pub(crate) struct SimulatedCpu<'a, P> {
     begins: Instant,
     /// For each operation, the arrival of the next request and the time since the previous one.
     requests: Vec<(Instant, OperationId, Span)>,
+    /// The end of the sampling period of the loop here; never, if inputs from outside contain the samples.
+    samples_at: Instant,
+    /// Utilised CPU time until the last sample.
+    sampled: Span,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     kernel: Kernel,
@@ -87,6 +91,8 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         let interval = |id: &OperationId| Some((Instant::ZERO, *id, system.operation(*id).min_interval?));
         let requests: Vec<_> = requested.filter_map(interval).collect();
         let first = if requests.is_empty() { Instant::NEVER } else { Instant::ZERO };
+        let samples = dispatcher.sampling_period().filter(|_| given.is_none_or(|given| given.samples));
+        let samples_at = samples.map_or(Instant::NEVER, |period| Instant::ZERO + period);
         SimulatedCpu {
             system,
             known: given,
@@ -96,10 +102,17 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             overhead: CpuOverhead::of(system.processor(plan.processor).costs, dispatcher.lanes().len()),
             stop: Instant::NEVER,
             accounted: Instant::ZERO,
-            timer: inputs.front().map_or(effects.timer, |(at, _)| effects.timer.min(*at)).min(first).max(begins),
+            timer: inputs
+                .front()
+                .map_or(effects.timer, |(at, _)| effects.timer.min(*at))
+                .min(first)
+                .min(samples_at)
+                .max(begins),
             inputs,
             begins,
             requests,
+            samples_at,
+            sampled: Span::ZERO,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
             any_watched: operations().any(|operation| {
                 operation.on_overrun != hyoshi_model::OnOverrun::Report
@@ -197,7 +210,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     #[inline]
     fn due_next(&self) -> Instant {
         let requests = self.requests.iter().map(|(at, ..)| *at).min().unwrap_or(Instant::NEVER);
-        let timer = self.effects.timer.min(self.links.next()).min(requests);
+        let timer = self.effects.timer.min(self.links.next()).min(requests).min(self.samples_at);
         self.inputs.front().map_or(timer, |(at, _)| timer.min(*at)).max(self.begins)
     }
 
@@ -227,8 +240,24 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             enqueued += self.effects.work.enqueued;
             refused += self.effects.work.refused;
         }
+        if self.samples_at <= now {
+            self.sample(now);
+        }
         self.handle(now, Input::Tick);
         (enqueued + self.effects.work.enqueued, refused + self.effects.work.refused)
+    }
+
+    /// A sampling period ends: its utilisation is that of jobs and scheduling.
+    fn sample(&mut self, now: Instant) {
+        let Some(period) = self.dispatcher.sampling_period() else { return };
+        let used = self.busy + self.spent();
+        let cap = self.system.processor(self.dispatcher.processor()).hard_cap.ppm;
+        let span = period + now.since(self.samples_at);
+        let used_here = u128::from((used - self.sampled).as_nanos()) * 1_000_000_000_000;
+        let ppm = used_here / u128::from(span.as_nanos()) / u128::from(cap);
+        self.sampled = used;
+        self.samples_at = now.saturating_add(period);
+        self.handle(now, Input::Sample { utilisation: Some(u32::try_from(ppm).unwrap_or(u32::MAX)) });
     }
 
     /// A request that has arrived by now, with the declared parameters. A host that is off receives none.
@@ -314,6 +343,35 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     #[inline(always)]
     fn handle(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
+    }
+
+    /// True if its loop has set rates of operations of other processors.
+    pub fn has_retimed(&mut self) -> bool {
+        // Known inputs contain the rates.
+        if self.known.is_some_and(|known| !known.samples) {
+            self.effects.retimed.clear();
+        }
+        !self.effects.retimed.is_empty()
+    }
+
+    /// The longest delay from here to another processor.
+    pub fn delay_to(&self, to: ProcessorId) -> Span {
+        let host = |processor: ProcessorId| self.system.processor(processor).host;
+        self.system.delay(host(self.dispatcher.processor()), host(to)).1
+    }
+
+    /// New periods for operations of other processors, since the last call.
+    pub fn take_retimed(&mut self) -> std::vec::Drain<'_, (ProcessorId, OperationId, Span)> {
+        self.effects.retimed.drain(..)
+    }
+
+    /// An operation here gets a new period at `at`.
+    pub fn retime(&mut self, now: Instant, at: Instant, operation: OperationId, period: Span) {
+        let place = self.inputs.partition_point(|(before, _)| *before <= at);
+        self.inputs.insert(place, (at, Input::Retime { operation, period }));
+        if !self.is_held(now) {
+            self.timer = self.next_timer();
+        }
     }
 
     /// Sends completions to other processors.

@@ -81,6 +81,9 @@ pub struct KnownJobs<'a> {
     pub inputs: &'a [(Instant, ProcessorId, Input)],
     /// Whether requests arrive at the least interval of their operations, in addition to those in `inputs`.
     pub requests: bool,
+    /// Whether feedback loops sample the simulation. Otherwise `inputs` has the samples, and the rates that loops of other
+    /// processors set.
+    pub samples: bool,
     /// Known fates of completions; unknown ones are drawn.
     pub links: Option<Journeys<'a>>,
     /// The hops that the completion of a job chose, as in [`Input::Choose`]; unknown ones are drawn.
@@ -207,5 +210,20 @@ fn step<P: Probe>(
         cpu.dispatch(now, locks);
         cpu.due = false;
     }
+    for from in 0..cpus.len() {
+        retime(cpus, from, now);
+    }
     debug_assert!(touched, "an instant at which nothing happens");
+}
+
+/// Delivers the rates that the loop of a processor has set, after the longest delay of the link.
+fn retime<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], from: usize, now: Instant) {
+    if !cpus[from].has_retimed() {
+        return;
+    }
+    let retimed: Vec<_> = cpus[from].take_retimed().collect();
+    for (to, operation, period) in retimed {
+        let at = now.saturating_add(cpus[from].delay_to(to));
+        cpus[to.index()].retime(now, at, operation, period);
+    }
 }

@@ -64,6 +64,7 @@ fn play(system: &System, hops: Option<&dyn Fn(JobId) -> Option<u64>>) -> Seen {
         crowded: false,
         inputs: &[],
         requests: true,
+        samples: true,
         links: None,
         hops,
     };

@@ -125,6 +125,7 @@ fn play(system: &System, until: Instant, inputs: &[(Instant, Input)]) -> Vec<Tra
         crowded: false,
         inputs: &inputs,
         requests: true,
+        samples: true,
         links: None,
         hops: None,
     };

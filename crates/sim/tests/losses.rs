@@ -239,6 +239,7 @@ fn journeys_that_are_known_are_not_drawn() {
         crowded: false,
         inputs: &[],
         requests: true,
+        samples: true,
         links: Some(&journeys),
         hops: None,
     };

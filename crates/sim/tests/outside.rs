@@ -34,6 +34,7 @@ fn play(system: &System, millis: f64, inputs: &[(f64, Input)]) -> Vec<(Instant, 
         crowded: false,
         inputs: &inputs,
         requests: true,
+        samples: true,
         links: None,
         hops: None,
     };
@@ -198,6 +199,7 @@ fn a_cancelled_job_that_waits_for_a_resource_gets_it_no_more() {
         crowded: false,
         inputs: &inputs,
         requests: true,
+        samples: true,
         links: None,
         hops: None,
     };

@@ -11,6 +11,7 @@ mod costs;
 mod counterexamples;
 mod dynamic_graphs;
 mod events_by_name;
+mod feedback;
 mod flight_program;
 mod hard_cap;
 mod late;

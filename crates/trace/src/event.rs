@@ -137,6 +137,11 @@ pub enum Input {
         /// Bit i stands for the i-th operation that completions of the job's operation release only if they choose it.
         hops: u64,
     },
+    /// A sampling period of the processor's feedback loop ends. A `Tick` follows.
+    Sample {
+        /// The utilisation of the CPU, in parts per million of the hard cap; `None` if it was not measured.
+        utilisation: Option<u32>,
+    },
 }
 
 /// An external request: a job with its own deadline, importance and criticality.
@@ -270,6 +275,26 @@ pub enum DispatchDecision {
         /// The operation.
         #[serde(with = "operation")]
         operation: OperationId,
+    },
+    /// A feedback loop has sampled.
+    Sample {
+        /// The utilisation of the CPU, in parts per million of the hard cap; `None` if it was not measured.
+        utilisation: Option<u32>,
+        /// The jobs that ended since the last sample.
+        ended: u32,
+        /// Those of them that missed their deadline, were cancelled or dropped.
+        missed: u32,
+        /// The new total of the adapted operations' declared utilisation, in parts per million.
+        total: u32,
+    },
+    /// A feedback loop sets the period of a periodic operation, and of those that follow only it.
+    Retime {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// The period.
+        #[serde(with = "span")]
+        period: Span,
     },
 }
 

@@ -22,6 +22,7 @@ extern crate alloc;
 
 pub mod agreement;
 pub mod event;
+pub mod feedback_history;
 pub mod merge;
 pub mod recording;
 pub mod ring;
@@ -33,6 +34,7 @@ pub use event::{
     CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, NoProbe, Probe, Signal,
     Slot, Ticket, TraceEvent, Wait,
 };
+pub use feedback_history::{FeedbackHistories, FeedbackHistory, FeedbackPoint, SteadyState};
 pub use recording::{RecordingHeader, RecordingReader, RecordingWriter};
 pub use ring::{RingDrain, RingProbe};
 pub use split::{Splits, TimeSplit};

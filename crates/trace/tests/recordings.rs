@@ -252,8 +252,8 @@ fn other_files_are_refused_with_what_they_are() {
     let refused = |bytes: &[u8]| RecordingReader::new(bytes).map(drop).unwrap_err().to_string();
     assert!(refused(b"\x7fELF and so on and on").contains("not a recording"));
     let mut other = recorded(&[]);
-    other[8] = 10;
-    assert!(refused(&other).contains("format 10"));
+    other[8] = 11;
+    assert!(refused(&other).contains("format 11"));
     assert!(refused(&other).contains("newer"));
     other[8] = 5;
     let old = refused(&other);

@@ -4,10 +4,12 @@
 //! With the gain `g`, the ratio of actual to estimated execution time, the actual utilisation is `g B`. Two things of
 //! the real plant are added: a utilisation is at most 1, and there are no misses up to a bound.
 
-use super::law::{FeedbackLaw, FeedbackSample, RateLimit};
-use super::settings::{ControllerGains, FeedbackAlgorithm, FeedbackSettings, FeedbackSettingsError, number};
+use hyoshi_model::FeedbackAlgorithm;
 
-/// A processor as the analysis sees it.
+use super::law::{FeedbackLaw, FeedbackSample, RateLimit};
+use super::settings::{ControllerGains, FeedbackSettings, FeedbackSettingsError, number};
+
+/// The model of a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlantModel {
     /// g, the ratio of actual to estimated execution time.

@@ -10,7 +10,9 @@
 
 use core::fmt;
 
-use super::settings::{FeedbackAlgorithm, FeedbackSettings, FeedbackSettingsError, number};
+use hyoshi_model::FeedbackAlgorithm;
+
+use super::settings::{FeedbackSettings, FeedbackSettingsError, number};
 
 /// What the monitors measured in one sampling period. `None`: the monitor has no value, or the algorithm needs none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -161,9 +163,9 @@ impl FeedbackLaw {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::{ALGORITHMS, ControllerGains};
+    use super::super::settings::ControllerGains;
     use super::*;
-    use hyoshi_model::Share;
+    use hyoshi_model::{ALGORITHMS, Share};
     use std::vec::Vec;
 
     const ANY: [f64; 2] = [0.0, 10.0];

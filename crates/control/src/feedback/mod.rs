@@ -15,9 +15,9 @@
 //!
 //! ```
 //! use hyoshi_control::feedback::{
-//!     ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackAlgorithm, FeedbackSample, FeedbackSettings, StartRates,
+//!     ASSIGNERS, AdaptiveTask, ControllerGains, Feedback, FeedbackSample, FeedbackSettings,
 //! };
-//! use hyoshi_model::{Share, Span};
+//! use hyoshi_model::{FeedbackAlgorithm, Share, Span, StartRates};
 //!
 //! let settings = FeedbackSettings {
 //!     algorithm: FeedbackAlgorithm::FcU,
@@ -49,7 +49,7 @@ pub mod value;
 use alloc::vec::Vec;
 use core::fmt;
 
-use hyoshi_model::Span;
+use hyoshi_model::{FeedbackLoop, Span, StartRates};
 
 pub use analysis::{LoopModel, PlantModel};
 pub use assign::{ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, RateAssigner, RateAssignerKind};
@@ -57,19 +57,8 @@ pub use assign::{ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, Ra
 pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
 pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};
 pub use proportional::Proportional;
-pub use settings::{ALGORITHMS, ControllerGains, FeedbackAlgorithm, FeedbackSettings, FeedbackSettingsError};
+pub use settings::{ControllerGains, FeedbackSettings, FeedbackSettingsError};
 pub use value::ByValue;
-
-/// The rates before the first sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartRates {
-    /// All at their lowest, as in the paper's experiments.
-    Lowest,
-    /// All at their highest.
-    Highest,
-    /// These periods, one for each task, such as those that an earlier run has found.
-    Given(Vec<Span>),
-}
 
 /// Why a loop cannot begin, or a task cannot join.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,6 +166,12 @@ impl Feedback {
         Ok(Feedback { law, assigner, tasks, periods, samples: 0 })
     }
 
+    /// The loop of a file over these tasks.
+    pub fn of(declared: &FeedbackLoop, tasks: Vec<AdaptiveTask>) -> Result<Feedback, FeedbackError> {
+        let kind = RateAssignerKind::named(declared.divide.name()).unwrap_or(&ASSIGNERS[0]);
+        Feedback::new(FeedbackSettings::of(declared)?, (kind.build)(), tasks, declared.start.clone())
+    }
+
     /// The tasks, in the order of [`periods`](Feedback::periods).
     pub fn tasks(&self) -> &[AdaptiveTask] {
         &self.tasks
@@ -226,19 +221,29 @@ impl Feedback {
         self.restart();
     }
 
-    /// Replaces the task at this place, because its estimate, range or value has changed. Its period moves into the
-    /// range, and the others make room if it has become shorter. A new estimate alone changes `B`, but no rate.
+    /// Replaces the tasks whose estimate, range or value has changed; `tasks` has all, in their order. Periods move into
+    /// the ranges. If some become shorter, the other tasks make room. A new estimate alone changes `B`, but no rate.
     ///
     /// # Panics
     ///
-    /// If there is no such task.
-    pub fn change(&mut self, place: usize, task: AdaptiveTask) {
-        let period = self.periods[place];
-        let before = self.tasks[place].utilisation(period);
-        self.law.restart(self.law.total() - before + task.utilisation(period));
-        self.tasks[place] = task;
-        self.periods[place] = period.clamp(task.shortest(), task.longest());
-        self.restart();
+    /// If `tasks` has more tasks than the loop.
+    pub fn change(&mut self, tasks: impl Iterator<Item = AdaptiveTask>) {
+        let mut total = self.law.total();
+        let mut changed = false;
+        for (place, task) in tasks.enumerate() {
+            if task == self.tasks[place] {
+                continue;
+            }
+            let period = self.periods[place];
+            total += task.utilisation(period) - self.tasks[place].utilisation(period);
+            self.tasks[place] = task;
+            self.periods[place] = period.clamp(task.shortest(), task.longest());
+            changed = true;
+        }
+        if changed {
+            self.law.restart(total);
+            self.restart();
+        }
     }
 
     fn restart(&mut self) {
@@ -282,7 +287,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
     use alloc::vec;
-    use hyoshi_model::Share;
+    use hyoshi_model::{FeedbackAlgorithm, Share};
 
     const MS: fn(u64) -> Span = Span::from_millis;
 
@@ -378,7 +383,7 @@ mod tests {
         let tasks = [task(10, 20, 1_000), task(10, 20, 1_000)];
         for (estimate, total) in [(20, 0.5), (5, 0.2)] {
             let mut feedback = feedback(&tasks, StartRates::Given(vec![MS(50), MS(100)])).unwrap();
-            feedback.change(0, task(estimate, 20, 1_000));
+            feedback.change([task(estimate, 20, 1_000), tasks[1]].into_iter());
             near(feedback.law().total(), total);
             for (period, expected) in feedback.periods().iter().zip([50, 100]) {
                 near(period.as_nanos() as f64 / 1e6, f64::from(expected));
@@ -391,11 +396,11 @@ mod tests {
         let tasks = [task(10, 20, 1_000), task(10, 20, 1_000)];
         let given = StartRates::Given(vec![MS(50), MS(100)]);
         let mut lower = feedback(&tasks, given.clone()).unwrap();
-        lower.change(0, task(10, 200, 1_000));
+        lower.change([task(10, 200, 1_000), tasks[1]].into_iter());
         near(lower.law().total(), 0.15);
         near(lower.periods()[1].as_nanos() as f64 / 1e6, 100.0);
         let mut higher = feedback(&tasks, given).unwrap();
-        higher.change(0, task(10, 20, 40));
+        higher.change([task(10, 20, 40), tasks[1]].into_iter());
         near(higher.law().total(), 0.3);
         assert!(higher.periods()[0] <= MS(40) && higher.periods()[1] > MS(100));
     }

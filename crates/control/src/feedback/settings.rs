@@ -2,70 +2,7 @@
 
 use core::fmt;
 
-use hyoshi_model::Share;
-
-/// A control algorithm: which measured variables decide, and how.
-///
-/// Every one of them adds its steps, so `B(k+1) = B(k) + step`. They are the same for rate monotonic lanes and for EDF;
-/// with EDF the authors called FC-M *FC-EDF* and FC-UM *FC-EDF2* (FCS/nORB, footnotes 2 and 3). The scheduler matters
-/// only for the greatest set point without misses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeedbackAlgorithm {
-    /// Holds the utilisation: `step = Ku (Us - U)`.
-    FcU,
-    /// Holds the miss ratio: `step = Km (Ms - M)`. Without a miss it adds `Km Ms`, the same small step at every
-    /// utilisation.
-    FcM,
-    /// Holds the lower of both: `step = min(Ku (Us - U), Km (Ms - M))`. With low rates it rises by `Km Ms` as FC-M
-    /// does.
-    FcUm,
-    /// FC-UM that rises as fast as FC-U; not in the paper.
-    ///
-    /// A sample without a miss does not show the distance to the first miss: FC-UM's controller of misses is saturated,
-    /// and slows the rise for no reason. This form remembers the *free* utilisation `F` instead, up to which it has seen
-    /// no miss. While `M = 0`,
-    ///
-    /// ```text
-    /// step = min(Ku (Us - U), max(Km Ms, Ku (F - U)))
-    /// ```
-    ///
-    /// With a miss, its step is FC-UM's. `F` is `Us` at first. A sample with misses lowers it to `U`, one without raises
-    /// it to `U`. So the rise is fast up to where misses occurred, and FC-UM's above: as TCP's slow start up to its
-    /// threshold (Jacobson, "Congestion Avoidance and Control", SIGCOMM 1988). If `Us` is above the utilisation at which
-    /// misses begin, the first rise may pass that utilisation by one of FC-U's steps; later rises do not unless
-    /// the gain is so high that FC-U overshoots.
-    FcUmFast,
-}
-
-/// The algorithms and their descriptions: the table for files and docs.
-pub static ALGORITHMS: [(FeedbackAlgorithm, &str, &str); 4] = [
-    (FeedbackAlgorithm::FcU, "FC-U", "holds the utilisation"),
-    (FeedbackAlgorithm::FcM, "FC-M", "holds the miss ratio, at almost full utilisation"),
-    (FeedbackAlgorithm::FcUm, "FC-UM", "holds the utilisation; with too many misses, the miss ratio"),
-    (FeedbackAlgorithm::FcUmFast, "FC-UM-fast", "as FC-UM, but without misses it rises as fast as FC-U"),
-];
-
-impl FeedbackAlgorithm {
-    /// The algorithm of this name.
-    pub fn named(name: &str) -> Option<FeedbackAlgorithm> {
-        ALGORITHMS.iter().find(|(_, known, _)| known.eq_ignore_ascii_case(name)).map(|(algorithm, ..)| *algorithm)
-    }
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        ALGORITHMS[self as usize].1
-    }
-
-    /// Whether it measures the utilisation.
-    pub const fn uses_utilisation(self) -> bool {
-        !matches!(self, FeedbackAlgorithm::FcM)
-    }
-
-    /// Whether it measures the miss ratio.
-    pub const fn uses_miss_ratio(self) -> bool {
-        !matches!(self, FeedbackAlgorithm::FcU)
-    }
-}
+use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share};
 
 /// The gains of the two controllers: estimated utilisation added for each unit of error.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -160,6 +97,18 @@ impl fmt::Display for FeedbackSettingsError {
 impl core::error::Error for FeedbackSettingsError {}
 
 impl FeedbackSettings {
+    /// The settings of a loop of a file.
+    pub fn of(declared: &FeedbackLoop) -> Result<FeedbackSettings, FeedbackSettingsError> {
+        let settings = FeedbackSettings {
+            algorithm: declared.algorithm,
+            utilisation: Share::from_millionths(declared.utilisation_ppm.into()),
+            miss_ratio: Share::from_millionths(declared.miss_ratio_ppm.into()),
+            gains: ControllerGains::placed(declared.gains.ga, declared.gains.gm)?,
+            unlimited: !declared.anti_windup,
+        };
+        settings.check().map(|()| settings)
+    }
+
     /// Checks what the algorithm uses.
     pub fn check(&self) -> Result<(), FeedbackSettingsError> {
         let is_part = |share: Share| !share.is_zero() && share <= Share::CPU;
@@ -192,6 +141,7 @@ pub(super) fn number(share: Share) -> f64 {
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use hyoshi_model::ALGORITHMS;
 
     fn settings(algorithm: FeedbackAlgorithm) -> FeedbackSettings {
         let gains = ControllerGains::placed(2.0, 0.447).unwrap();

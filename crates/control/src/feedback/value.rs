@@ -10,7 +10,7 @@ use super::assign::{AdaptiveTask, RateAssigner};
 ///
 /// This is the fractional knapsack problem: with all tasks at their lowest rates, the rest of the total raises the task
 /// with the most value per execution time to its highest rate, then the next (Dantzig, "Discrete-Variable Extremum
-/// Problems", Operations Research 5(2), 1957). Of equal tasks, the first comes first.
+/// Problems", Operations Research 5(2), 1957). Ties keep the order of tasks.
 ///
 /// Proportional adjustment assumes that values are proportional to execution times, and leaves other values to such an
 /// assigner (FCS/nORB, section 3.3). Here at most one task is between its limits, and only its rate follows small
@@ -35,9 +35,10 @@ impl RateAssigner for ByValue {
         let against = |one: &AdaptiveTask, other: &AdaptiveTask| {
             u128::from(one.value()) * u128::from(other.estimate().as_nanos())
         };
-        self.order.sort_by(|one, other| {
-            let (one, other) = (&tasks[*one as usize], &tasks[*other as usize]);
-            against(other, one).cmp(&against(one, other))
+        // The stable sort allocates.
+        self.order.sort_unstable_by(|first, second| {
+            let (one, other) = (&tasks[*first as usize], &tasks[*second as usize]);
+            against(other, one).cmp(&against(one, other)).then(first.cmp(second))
         });
         self.range = [tasks.iter().map(AdaptiveTask::least).sum(), tasks.iter().map(AdaptiveTask::most).sum()];
     }

@@ -5,6 +5,7 @@
 //! from other processors, guard timers, dispatch. The caller passes completions first, then signals in the order of
 //! `due`, then inputs from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
+mod feedback;
 mod lanes;
 mod queries;
 mod rates;
@@ -91,6 +92,8 @@ pub struct Dispatcher<P> {
     absent: bool,
     /// A rate has been adapted: the plan's placements no longer hold.
     reranked: bool,
+    /// Present if a loop adapts rates here.
+    feedback: Option<alloc::boxed::Box<feedback::RateLoop>>,
     /// Present if the processor has two strategies.
     switching: Option<alloc::boxed::Box<switching::Switching>>,
     probe: P,
@@ -112,7 +115,7 @@ impl<P: Probe> Dispatcher<P> {
                 downstream[from.index()].push((to, position as u16));
             }
         }
-        let operations: Vec<OperationState> = plan
+        let mut operations: Vec<OperationState> = plan
             .operations
             .iter()
             .zip(numbered_by(system, &plan.operations))
@@ -121,6 +124,11 @@ impl<P: Probe> Dispatcher<P> {
             })
             .collect();
 
+        let starts = feedback::start_periods(system);
+        for operation in &mut operations {
+            starts[operation.id.index()].into_iter().for_each(|period| operation.retime(period));
+        }
+        let feedback = feedback::RateLoop::new(system, plan.processor, &operations, &local_of);
         let lanes = LaneState::of(plan, &operations);
         let settings = region::EpochSettings::new(system, plan);
         let mut rankings: Vec<Ranking> = plans(plan).map(|plan| plan.ranking.clone()).collect();
@@ -171,6 +179,7 @@ impl<P: Probe> Dispatcher<P> {
             epochs_begun: 0,
             epoch: 0,
             disciplines,
+            feedback,
             switching,
             critical_lanes: (0..lanes.len() as u8).filter(|lane| lanes[usize::from(*lane)].critical).collect(),
             lanes,
@@ -206,6 +215,10 @@ impl<P: Probe> Dispatcher<P> {
             probe,
         };
         dispatcher.begin_next_epoch(Instant::ZERO, &mut Effects::default());
+        if dispatcher.operations.iter().any(OperationState::is_adapted) {
+            // The plan assumes the highest rates.
+            dispatcher.rates_changed(Instant::ZERO, &mut Effects::default());
+        }
         dispatcher
     }
 
@@ -216,6 +229,7 @@ impl<P: Probe> Dispatcher<P> {
             sends: Vec::with_capacity(self.most_sends.max(1) * 8),
             returned: Vec::with_capacity(self.operations.iter().map(OperationState::most_tickets).sum::<usize>() + 8),
             cancelled: Vec::with_capacity(self.jobs.capacity()),
+            retimed: Vec::with_capacity(self.feedback.as_ref().map_or(0, |feedback| feedback.most_retimed())),
             ..Effects::default()
         };
         self.show(&mut effects);
@@ -249,6 +263,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Close => self.close(now, effects),
             Input::Invoke(request) => effects.lost = !self.invoke(now, request, effects),
             Input::Retime { operation, period } => self.retime(now, operation, period, effects),
+            Input::Sample { utilisation } => self.sample(now, utilisation, effects),
             Input::Enter { index } => self.enter_region(now, index, effects),
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
             Input::Begin => self.begin(now, effects),
@@ -284,6 +299,7 @@ impl<P: Probe> Dispatcher<P> {
             }
             Input::Invoke(request) => request.operation.index() < system.operations.len(),
             Input::Enter { index } => usize::from(*index) < system.epochs.len(),
+            Input::Sample { .. } => self.feedback.is_some(),
             Input::Retime { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
         }
     }

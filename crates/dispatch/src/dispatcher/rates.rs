@@ -16,14 +16,25 @@ use crate::lane::{LaneMask, LaneState};
 impl<P: Probe> Dispatcher<P> {
     pub(super) fn retime(&mut self, now: Instant, root: OperationId, period: Span, effects: &mut Effects) {
         self.advance_before(now, effects);
-        let mut concerned = false;
+        let (mut concerned, mut changed) = (false, false);
         for operation in self.operations.iter_mut().filter(|operation| operation.adapted_by == Some(root)) {
+            let before = operation.period;
             operation.retime(period);
-            concerned = true;
+            (concerned, changed) = (true, changed || operation.period != before);
         }
-        if concerned && self.rankings[0].varies() {
+        // The first time also without a change: from now on epochs rank by present periods.
+        if changed || concerned && !self.reranked {
+            self.rates_changed(now, effects);
+        }
+    }
+
+    /// Rates have changed: ranks again if the strategy depends on them, and sets the cap's reserves.
+    pub(super) fn rates_changed(&mut self, now: Instant, effects: &mut Effects) {
+        if self.rankings[0].varies() {
             self.reranked = true;
             self.rerank(now, effects);
+        } else {
+            self.reserve();
         }
     }
 

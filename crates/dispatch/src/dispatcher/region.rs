@@ -93,8 +93,9 @@ impl<P: Probe> Dispatcher<P> {
         let Some(cap) = &mut self.cap else { return };
         let (mut critical, mut other) = (0, [0u64; u64::BITS as usize]);
         for (operation, share) in self.operations.iter().zip(&self.settings.shares[self.epoch]) {
-            critical += share.0;
-            other[usize::from(LaneState::index_of(&self.lanes, operation.placement.other.level))] += share.1;
+            critical += operation.at_present_rate(share.0);
+            let lane = LaneState::index_of(&self.lanes, operation.placement.other.level);
+            other[usize::from(lane)] += operation.at_present_rate(share.1);
         }
         let above = other.iter().scan(critical, |above, lane| Some(core::mem::replace(above, *above + lane)));
         cap.reserve(above);

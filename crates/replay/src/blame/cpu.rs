@@ -440,6 +440,8 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Move { .. }
             | DispatchDecision::Overload
             | DispatchDecision::Relegate { .. }
+            | DispatchDecision::Sample { .. }
+            | DispatchDecision::Retime { .. }
             | DispatchDecision::Discard { .. } => {}
             DispatchDecision::TimeOut { operation } => self.arrivals.timed_out(*operation),
             // The caller reads the data of an ended job, then removes it.

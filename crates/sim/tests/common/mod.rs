@@ -47,6 +47,7 @@ impl Build {
             resources: vec![],
             chains: vec![],
             links: vec![],
+            feedback: Vec::new(),
             brokered: Default::default(),
             objects: Vec::new(),
             events: Vec::new(),
@@ -183,6 +184,7 @@ pub fn events_beside(system: &System, until: Instant, crowded: bool) -> Vec<(Pro
         crowded,
         inputs: &[],
         requests: true,
+        samples: true,
         links: None,
         hops: None,
     };

@@ -150,6 +150,7 @@ impl RangeCheck {
                 .operation(at, request.operation)
                 .and(within(at, &[request.origin, request.sent, or_never(request.deadline)])),
             Input::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
+            Input::Sample { .. } => Ok(()),
             Input::Enter { index } => self.epoch(at, *index),
             Input::SuspendTriggers { operation, .. } => self.operation(at, *operation),
             Input::Cancel { job, .. } => self.job(at, *job),
@@ -170,7 +171,9 @@ impl RangeCheck {
             DispatchDecision::Gate { .. }
             | DispatchDecision::Switch { .. }
             | DispatchDecision::Pause { .. }
+            | DispatchDecision::Sample { .. }
             | DispatchDecision::Overload => Ok(()),
+            DispatchDecision::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
             | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),

@@ -1,0 +1,143 @@
+//! The feedback loop of a processor: it counts deadlines, and at the end of each sampling period sets rates.
+
+use alloc::{boxed::Box, vec, vec::Vec};
+
+use hyoshi_control::feedback::{AdaptiveTask, Feedback, FeedbackSample};
+use hyoshi_model::time::LONGEST_SPAN;
+use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
+
+use super::Dispatcher;
+use crate::effects::Effects;
+use crate::operation::OperationState;
+
+/// A loop with the operations that it adapts.
+#[derive(Debug)]
+pub(super) struct RateLoop {
+    law: Feedback,
+    period: Span,
+    adapted: Vec<AdaptedHere>,
+    /// Jobs that ended since the last sample, and those of them that missed their deadline.
+    ended: u32,
+    missed: u32,
+}
+
+/// The operations here whose rate is that of one root.
+#[derive(Debug)]
+struct AdaptedHere {
+    root: OperationId,
+    /// Their positions; not empty.
+    here: Vec<u32>,
+    /// The other processors with operations of this rate.
+    elsewhere: Vec<ProcessorId>,
+}
+
+/// By operation: the period before the first sample of its loop; `None` without a loop.
+pub(super) fn start_periods(system: &System) -> Vec<Option<Span>> {
+    let mut periods = vec![None; system.operations.len()];
+    for one in &system.feedback {
+        for (place, adapted) in system.adapted_on(one.processor).into_iter().enumerate() {
+            let start = one.start.period_of(place, system.setting(0, adapted.root));
+            adapted.here.iter().chain(&adapted.elsewhere).for_each(|id| periods[id.index()] = Some(start));
+        }
+    }
+    periods
+}
+
+impl RateLoop {
+    pub fn new(
+        system: &System,
+        processor: ProcessorId,
+        operations: &[OperationState],
+        local_of: &[u32],
+    ) -> Option<Box<Self>> {
+        let settings = system.feedback.iter().find(|one| one.processor == processor)?;
+        let adapted: Vec<_> = system
+            .adapted_on(processor)
+            .into_iter()
+            .map(|one| {
+                let mut elsewhere: Vec<_> = one.elsewhere.iter().map(|id| system.operation(*id).on).collect();
+                elsewhere.sort_unstable();
+                elsewhere.dedup();
+                let here = one.here.iter().map(|id| local_of[id.index()]).collect();
+                AdaptedHere { root: one.root, here, elsewhere }
+            })
+            .collect();
+        let tasks = adapted.iter().map(|one| one.task(operations)).collect();
+        let law = Feedback::of(settings, tasks).expect("a checked system has loops with valid settings");
+        Some(Box::new(RateLoop { law, period: settings.period, adapted, ended: 0, missed: 0 }))
+    }
+
+    /// A job has ended, or was dropped.
+    #[inline]
+    pub fn count(&mut self, outcome: JobOutcome) {
+        match outcome {
+            JobOutcome::Made => self.ended = self.ended.saturating_add(1),
+            JobOutcome::Skipped => {}
+            _ => (self.ended, self.missed) = (self.ended.saturating_add(1), self.missed.saturating_add(1)),
+        }
+    }
+
+    /// The most rates that one sample sets on other processors.
+    pub fn most_retimed(&self) -> usize {
+        self.adapted.iter().map(|one| one.elsewhere.len()).sum()
+    }
+}
+
+impl AdaptedHere {
+    fn task(&self, operations: &[OperationState]) -> AdaptiveTask {
+        let first = &operations[self.here[0] as usize];
+        let (shortest, longest) = first.range;
+        let work = |local: &u32| {
+            let operation = &operations[*local as usize];
+            operation.wcet.as_nanos().saturating_mul(operation.legs.into())
+        };
+        let work = self.here.iter().map(work).fold(0, u64::saturating_add);
+        let work = Span::from_nanos(work).min(LONGEST_SPAN);
+        let value = self.here.iter().map(|local| operations[*local as usize].importance).max().unwrap_or_default();
+        AdaptiveTask::new(work, shortest, longest.max(shortest), value).expect("a checked system has times above 0")
+    }
+}
+
+impl<P: Probe> Dispatcher<P> {
+    /// The sampling period of the loop here; `None` without one.
+    pub fn sampling_period(&self) -> Option<Span> {
+        self.feedback.as_ref().map(|one| one.period)
+    }
+
+    /// A sampling period ends. `utilisation` is in parts per million of the hard cap; `None` if it was not measured.
+    pub(super) fn sample(&mut self, now: Instant, utilisation: Option<u32>, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        let Some(mut feedback) = self.feedback.take() else { return };
+        let RateLoop { law, adapted, ended, missed, .. } = &mut *feedback;
+        // An epoch may have changed them.
+        law.change(adapted.iter().map(|one| one.task(&self.operations)));
+        let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].enabled);
+        // While nothing that it adapts runs, a low load is no reason to raise rates.
+        let sample = match !self.off && adapted.iter().any(enabled) {
+            true => FeedbackSample {
+                utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),
+                miss_ratio: Some(FeedbackSample::miss_ratio((*ended).into(), (*missed).into())),
+            },
+            false => FeedbackSample::default(),
+        };
+        let record = law.sample(sample);
+        let total = (record.next.total * 1e6).clamp(0.0, f64::from(u32::MAX)) as u32;
+        self.decision(now, DispatchDecision::Sample { utilisation, ended: *ended, missed: *missed, total });
+        (*ended, *missed) = (0, 0);
+        let mut changed = false;
+        for (one, period) in adapted.iter().zip(law.periods()) {
+            if self.operations[one.here[0] as usize].period == *period {
+                continue;
+            }
+            changed = true;
+            one.here.iter().for_each(|local| self.operations[*local as usize].retime(*period));
+            self.decision(now, DispatchDecision::Retime { operation: one.root, period: *period });
+            effects.retimed.extend(one.elsewhere.iter().map(|to| (*to, one.root, *period)));
+        }
+        self.feedback = Some(feedback);
+        if changed {
+            self.rates_changed(now, effects);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The samples of feedback loops over time, in bounded memory.
+
+use std::collections::BTreeMap;
+
+use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+
+use crate::event::{DispatchDecision, TraceEvent};
+
+/// The most points of a history. Then each two become one.
+const MOST: usize = 512;
+
+/// The samples of one loop: each point averages the same number of successive samples.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FeedbackHistory {
+    points: Vec<FeedbackPoint>,
+    samples: u64,
+    /// Samples in a full point.
+    stride: u64,
+    /// The latest period of each root, and the number of its changes.
+    periods: BTreeMap<OperationId, (Span, u64)>,
+}
+
+/// The means of some successive samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FeedbackPoint {
+    /// The last of these samples.
+    pub at: Instant,
+    /// Their number.
+    pub samples: u64,
+    /// Those with a measured utilisation.
+    measured: u64,
+    /// The sum of the utilisations, and of their squares, in parts per million of the hard cap.
+    utilisation: (f64, f64),
+    /// Jobs that ended.
+    pub ended: u64,
+    /// Those of them that missed their deadline.
+    pub missed: u64,
+    /// The sum of the totals that the loop has set, in parts per million.
+    total: f64,
+}
+
+impl FeedbackPoint {
+    /// The mean utilisation, from 0 to 1 of the hard cap; `None` if it was not measured.
+    pub fn utilisation(&self) -> Option<f64> {
+        (self.measured > 0).then(|| self.utilisation.0 / self.measured as f64 / 1e6)
+    }
+
+    /// The share of jobs that missed their deadline.
+    pub fn miss_ratio(&self) -> f64 {
+        if self.ended == 0 { 0.0 } else { self.missed as f64 / self.ended as f64 }
+    }
+
+    /// The mean of the totals that the loop has set for the next periods, from 0.
+    pub fn total(&self) -> f64 {
+        self.total / self.samples.max(1) as f64 / 1e6
+    }
+
+    fn add(&mut self, later: &FeedbackPoint) {
+        self.at = later.at;
+        self.samples += later.samples;
+        self.measured += later.measured;
+        self.utilisation.0 += later.utilisation.0;
+        self.utilisation.1 += later.utilisation.1;
+        self.ended += later.ended;
+        self.missed += later.missed;
+        self.total += later.total;
+    }
+}
+
+/// What a loop has held over some samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SteadyState {
+    /// The number of samples.
+    pub samples: u64,
+    /// The mean utilisation, from 0 to 1 of the hard cap, and the half width of its 90 % confidence interval; `None` if
+    /// it was not measured.
+    pub utilisation: Option<(f64, f64)>,
+    /// The share of jobs that missed their deadline.
+    pub miss_ratio: f64,
+}
+
+impl FeedbackHistory {
+    fn sample(&mut self, now: Instant, (utilisation, ended, missed, total): (Option<u32>, u32, u32, u32)) {
+        let measured = utilisation.map_or(0.0, f64::from);
+        let point = FeedbackPoint {
+            at: now,
+            samples: 1,
+            measured: u64::from(utilisation.is_some()),
+            utilisation: (measured, measured * measured),
+            ended: ended.into(),
+            missed: missed.into(),
+            total: total.into(),
+        };
+        self.samples += 1;
+        self.stride = self.stride.max(1);
+        if let Some(last) = self.points.last_mut().filter(|last| last.samples < self.stride) {
+            return last.add(&point);
+        }
+        if self.points.len() == MOST {
+            let pairs = self.points.chunks(2).map(|pair| {
+                let mut first = pair[0];
+                pair[1..].iter().for_each(|second| first.add(second));
+                first
+            });
+            self.points = pairs.collect();
+            self.stride *= 2;
+        }
+        self.points.push(point);
+    }
+
+    fn retime(&mut self, operation: OperationId, period: Span) {
+        let entry = self.periods.entry(operation).or_insert((period, 0));
+        *entry = (period, entry.1 + 1);
+    }
+
+    /// The points, in order of time.
+    pub fn points(&self) -> &[FeedbackPoint] {
+        &self.points
+    }
+
+    /// The number of samples.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The latest period of each adapted root, and the number of its changes. A root whose period the loop has not
+    /// changed is missing.
+    pub fn periods(&self) -> impl Iterator<Item = (OperationId, Span, u64)> + '_ {
+        self.periods.iter().map(|(operation, (period, changes))| (*operation, *period, *changes))
+    }
+
+    /// The means of the points later than `from`; `None` if there is none.
+    ///
+    /// The interval assumes independent samples. But successive errors of a utilisation compensate each
+    /// other, so the true interval is narrower.
+    pub fn steady(&self, from: Instant) -> Option<SteadyState> {
+        let mut points = self.points.iter().filter(|point| point.at > from);
+        let mut sum = *points.next()?;
+        points.for_each(|point| sum.add(point));
+        let count = sum.measured as f64;
+        let interval = |mean: f64| {
+            let variance = (sum.utilisation.1 / count / 1e12 - mean * mean).max(0.0) * count / (count - 1.0).max(1.0);
+            1.645 * (variance / count).sqrt()
+        };
+        let utilisation = sum.utilisation().map(|mean| (mean, interval(mean)));
+        Some(SteadyState { samples: sum.samples, utilisation, miss_ratio: sum.miss_ratio() })
+    }
+}
+
+/// The histories of all processors. It receives the events of each processor in order.
+#[derive(Clone, Debug)]
+pub struct FeedbackHistories(Vec<FeedbackHistory>);
+
+impl FeedbackHistories {
+    /// Empty histories.
+    pub fn new(system: &System) -> FeedbackHistories {
+        FeedbackHistories(vec![FeedbackHistory::default(); system.processors.len()])
+    }
+
+    /// The next event of a processor.
+    pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) {
+        let Some(history) = self.0.get_mut(processor.index()) else { return };
+        match event {
+            TraceEvent::Decision(DispatchDecision::Sample { utilisation, ended, missed, total }) => {
+                history.sample(now, (*utilisation, *ended, *missed, *total));
+            }
+            TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => history.retime(*operation, *period),
+            _ => {}
+        }
+    }
+
+    /// The history of each processor.
+    pub fn all(&self) -> &[FeedbackHistory] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_stay_exact_when_points_are_merged() {
+        let mut history = FeedbackHistory::default();
+        let count = 5 * MOST as u32;
+        (1..=count).for_each(|k| {
+            history.sample(Instant::from_nanos(u64::from(k)), (Some(k), 10, k % 2, 100));
+        });
+        assert!(history.points().len() <= MOST);
+        assert_eq!(history.points().iter().map(|point| point.samples).sum::<u64>(), u64::from(count));
+        let steady = history.steady(Instant::ZERO).unwrap();
+        let (mean, interval) = steady.utilisation.unwrap();
+        assert!((mean * 1e6 - f64::from(count + 1) / 2.0).abs() < 1e-6);
+        // Uniform from 1 to n: the deviation is n / sqrt(12).
+        let deviation = f64::from(count) / 12f64.sqrt();
+        assert!((interval * 1e6 / (1.645 * deviation / f64::from(count).sqrt()) - 1.0).abs() < 0.01);
+        assert_eq!(steady.miss_ratio, 0.05);
+        assert_eq!(history.steady(Instant::from_nanos(u64::from(count))), None);
+    }
+
+    #[test]
+    fn a_missing_measurement_counts_in_no_mean() {
+        let mut history = FeedbackHistory::default();
+        history.sample(Instant::from_nanos(1), (Some(500_000), 0, 0, 0));
+        history.sample(Instant::from_nanos(2), (None, 0, 0, 0));
+        assert_eq!(history.steady(Instant::ZERO).unwrap().utilisation, Some((0.5, 0.0)));
+        assert_eq!(history.points()[1].utilisation(), None);
+    }
+}
