@@ -44,6 +44,14 @@ pub enum CgroupVersion {
     Two,
 }
 
+/// The use of each CPU by all threads, in nanoseconds (`cpuacct.usage_percpu` of the root group, cgroups version 1).
+pub(crate) fn root_usage_of_cpus() -> Option<std::fs::File> {
+    let root = hierarchies().into_iter().find(|hierarchy| hierarchy.has("cpuacct"))?.below("/");
+    // Only the root group has this file; in a container the top may be another group.
+    root.join("release_agent").try_exists().ok()?.then_some(())?;
+    std::fs::File::open(root.join("cpuacct.usage_percpu")).ok()
+}
+
 /// Whether a path can be that of a control group: inside the mount point of one of the hierarchies, without `..`. It
 /// opens nothing, and the path need not exist.
 pub fn is_group_path(path: &Path) -> bool {

@@ -32,6 +32,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod alarm;
+pub mod busy;
 pub mod cgroup;
 pub mod clock;
 pub mod cpu;
@@ -72,6 +73,7 @@ pub mod wake;
 pub mod wakeups;
 
 pub use alarm::{Alarm, AlarmReport, Alarms};
+pub use busy::BusyReader;
 pub use clock::{Clock, MonotonicClock};
 pub use cpu::allowed_cpus;
 pub use doctor::{DoctorFinding, DoctorVerdict, probe};

@@ -29,17 +29,30 @@ impl StealReader {
     /// Stolen time since boot; `None` if the CPU is offline or the kernel does not report it.
     pub fn stolen(&mut self) -> Option<Span> {
         let length = self.stat.read_at(&mut self.text, 0).ok()?;
-        steal_ticks(self.text.get(..length)?, self.cpu).map(|ticks| self.tick * ticks)
+        cpu_ticks(self.text.get(..length)?, self.cpu).map(|ticks| self.tick * ticks.steal)
     }
 }
 
-/// The eighth counter of the line `cpuN`.
-fn steal_ticks(stat: &[u8], cpu: u32) -> Option<u64> {
+/// Times of one CPU since boot, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticks {
+    /// Idle, also while requests of disks were outstanding.
+    pub idle: u64,
+    /// Stopped by the hypervisor.
+    pub steal: u64,
+}
+
+/// The counters of the line `cpuN`.
+pub(crate) fn cpu_ticks(stat: &[u8], cpu: u32) -> Option<Ticks> {
     let number = |digits: &[u8]| str::from_utf8(digits).ok()?.parse::<u64>().ok();
     stat.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
         let name = fields.next()?.strip_prefix(b"cpu")?;
-        (number(name)? == u64::from(cpu)).then(|| number(fields.nth(7)?))?
+        let mut counter = |skipped| number(fields.nth(skipped)?);
+        (number(name)? == u64::from(cpu)).then(|| {
+            let idle = counter(3)?.checked_add(counter(0)?)?;
+            Some(Ticks { idle, steal: counter(2)? })
+        })?
     })
 }
 
@@ -53,9 +66,11 @@ mod tests {
 
     #[test]
     fn each_cpu_has_its_own_steal() {
-        assert_eq!([0, 1, 12].map(|cpu| steal_ticks(STAT, cpu)), [Some(4), Some(13), Some(8)]);
-        assert_eq!(steal_ticks(STAT, 2), None);
-        assert_eq!(steal_ticks(b"cpu0 1 2 3\n", 0), None);
+        let ticks = |idle, steal| Some(Ticks { idle, steal });
+        let expected = [ticks(110_994, 4), ticks(109_449, 13), ticks(9, 8)];
+        assert_eq!([0, 1, 12].map(|cpu| cpu_ticks(STAT, cpu)), expected);
+        assert_eq!(cpu_ticks(STAT, 2), None);
+        assert_eq!(cpu_ticks(b"cpu0 1 2 3\n", 0), None);
     }
 
     #[test]

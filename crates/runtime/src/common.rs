@@ -7,6 +7,7 @@ use hyoshi_model::{CallSuccessors, HostId, Instant, OperationId, Processor, Proc
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 use hyoshi_trace::Signal;
 
+use crate::adapted_rates::AdaptedRates;
 use crate::chain_threads::{LaneSender, thread_hops, thread_roots};
 use crate::ended::EndedBy;
 use crate::replica::LatestOutputs;
@@ -37,6 +38,8 @@ pub(crate) struct CommonState {
     pub fingerprint: u64,
     /// Set just before the threads start.
     clock: OnceLock<MonotonicClock>,
+    /// Rates that loops set on other processors.
+    pub rates: AdaptedRates,
     /// By processor.
     pub releases: Vec<ReleaseThread>,
     /// By declared resource: excludes users on other CPUs, with priority inheritance.
@@ -86,6 +89,7 @@ impl CommonState {
             lane_senders: system.hosts.iter().map(|_| OnceLock::new()).collect(),
             fingerprint: fingerprint(&system),
             clock: OnceLock::new(),
+            rates: AdaptedRates::new(&system),
             releases: system.processors.iter().map(release).collect(),
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,

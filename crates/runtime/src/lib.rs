@@ -95,6 +95,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapted_rates;
 mod body;
 mod built_in_work;
 mod calibrate;
@@ -110,6 +111,7 @@ mod ended;
 mod events;
 mod link;
 #[doc(hidden)]
+mod load_monitor;
 pub mod measure;
 mod meters;
 mod node;

@@ -239,6 +239,7 @@ impl Node {
             cells[first.index()] = Some(BodyCell::new(&system, (first, last), supplies[last.index()], choices, body));
         }
         refuse_storms(&system)?;
+        self.refuse_rates_across_processes(&system)?;
         self.cpus()?;
         let placed = self.placed.take().map_or_else(|| self.choose_cpus(), Ok)?;
         let (cpus, mut notes) = (placed.cpus, placed.notes);
@@ -330,6 +331,26 @@ impl Node {
         };
         let inputs = feeding.iter().filter(requested).filter_map(input).collect();
         Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals, events: Some((feed, inputs)) })
+    }
+
+    /// A loop sets rates only in its own process.
+    fn refuse_rates_across_processes(&self, system: &System) -> Result<(), StartError> {
+        let Some(here) = self.host else { return Ok(()) };
+        let host = |id: &OperationId| system.processor(system.operation(*id).on).host;
+        for one in &system.feedback {
+            let of_loop = system.processor(one.processor).host;
+            for adapted in system.adapted_on(one.processor) {
+                let mut others = adapted.elsewhere.iter().map(host).filter(|other| *other != of_loop);
+                if others.any(|other| other == here || of_loop == here) {
+                    return Err(StartError::NeedsOneProcess {
+                        operation: system.operation(adapted.root).name.clone(),
+                        does: "follows a feedback loop".into(),
+                        instead: "run without `--host`, or set a fixed rate".into(),
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Starts the threads of one processor; they sleep.

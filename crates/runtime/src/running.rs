@@ -281,7 +281,8 @@ impl RunThreads {
         let mut events = 0;
         for part in &mut self.processors {
             if !self.over {
-                part.meters.poll(now, &mut part.pending);
+                // Later records would not belong to the run, and their use would be lost.
+                part.meters.poll(now.min(self.common.until), &mut part.pending);
             }
             events += part.drain(now, settled(now), &mut self.cpu_watch, sink);
         }
@@ -452,9 +453,31 @@ mod tests {
 
     use hyoshi_model::read;
     use hyoshi_sched::{Plan, Strategies};
+    use hyoshi_trace::{CpuEvent, DispatchDecision};
 
     use super::*;
     use crate::Node;
+
+    #[test]
+    fn cpu_time_that_is_read_after_the_end_belongs_to_the_run() {
+        let text = "name = \"t\"\nduration = \"600ms\"\n[operation.a]\nevery = \"20ms\"\nwcet = \"4ms\"\n";
+        let system = Arc::new(read(text, "t", None).unwrap().system);
+        let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+        let mut running = Node::new(system.clone(), plan).start().unwrap();
+        let (mut used, mut consumed) = (Span::ZERO, Span::ZERO);
+        let mut sink = |_: ProcessorId, _: Instant, event: TraceEvent| match event {
+            TraceEvent::Cpu(CpuEvent::Used { who: CpuUser::Lane(_), span }) => used += span,
+            TraceEvent::Decision(DispatchDecision::End(end)) => consumed += end.consumed,
+            _ => {}
+        };
+        while running.now() < Instant::ZERO + Span::from_millis(610) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The first reading of the clocks.
+        running.poll(&mut sink);
+        running.stop(&mut sink);
+        assert!(!consumed.is_zero() && used >= consumed, "{used} used, {consumed} consumed");
+    }
 
     #[test]
     fn a_panic_within_the_dispatcher_s_section_ends_the_run_with_an_error_and_what_was_recorded_replays() {

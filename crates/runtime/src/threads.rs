@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_model::{Instant, Span};
-use hyoshi_os::{Clock as _, WaitOutcome, own_cpu_time};
+use hyoshi_model::{Instant, LoadMeasure, Span};
+use hyoshi_os::{BusyReader, Clock as _, Scheduled, ThreadHandle, WaitOutcome, own_cpu, own_cpu_time};
 
 use crate::body::run_body;
 use crate::built_in_work::{self, WorkEnd};
 use crate::context::enter_lane;
 use crate::crew::{DemotedWork, JobStart, LaneStep, Returned};
+use crate::load_monitor::LoadMonitor;
 use crate::processor::ProcessorState;
 use crate::requests::Requests;
 use crate::wakeups::PendingWakeups;
@@ -23,9 +24,18 @@ impl ProcessorState {
         let clock = *self.common.clock();
         // The clock is 0 until the common start: jobs released there would run in no time.
         own.wake.wait_until(&clock, Instant::ZERO);
+        let mut reader = LoadReader::of(self);
+        let mut monitor = self.load_monitor(&mut reader);
         loop {
+            if let Some(monitor) = monitor.as_mut().filter(|monitor| monitor.due() <= clock.now()) {
+                let now = clock.now();
+                let utilisation = monitor.measure(now, reader.used(now));
+                self.section(|crew, now| crew.on_sample(now, utilisation, &mut wakeups));
+                wakeups.deliver();
+            }
             let (over, until) = self.section(|crew, now| (crew.on_time(now, &mut wakeups), crew.armed));
             wakeups.deliver();
+            let until = monitor.as_ref().map_or(until, |monitor| until.min(monitor.due()));
             if over {
                 own.asleep_until.store(u64::MAX, Ordering::Relaxed);
                 return;
@@ -33,6 +43,14 @@ impl ProcessorState {
             own.asleep_until.store(until.as_nanos(), Ordering::Relaxed);
             own.wake.wait_until(&clock, until);
         }
+    }
+
+    /// The monitor of the feedback loop here, if there is one.
+    fn load_monitor(&self, reader: &mut LoadReader) -> Option<LoadMonitor> {
+        let period = self.section(|crew, _| crew.sampling_period())?;
+        let cap_ppm = self.common.system.processor(self.id).hard_cap.ppm;
+        let now = self.common.now();
+        Some(LoadMonitor::new(period, cap_ppm, now, reader.used(now)))
     }
 
     /// A lane's thread: runs the first job of its lane to its end, repeatedly.
@@ -225,5 +243,36 @@ impl CpuClock {
             self.idling = cpu.saturating_sub(self.last);
         }
         self.read(cpu)
+    }
+}
+
+/// Reads the CPU time that counts for the feedback loop of a processor. Its release thread calls it.
+#[derive(Debug)]
+enum LoadReader {
+    /// The non-idle time of the CPU, if the kernel reports it.
+    Cpu(Option<BusyReader>),
+    /// The threads of the processor's lanes.
+    Lanes(Vec<ThreadHandle>),
+}
+
+impl LoadReader {
+    fn of(processor: &ProcessorState) -> LoadReader {
+        let mut loops = processor.common.system.feedback.iter();
+        match loops.find(|one| one.processor == processor.id).map(|one| one.measure) {
+            // This thread is bound to the processor's CPU.
+            Some(LoadMeasure::Cpu) => LoadReader::Cpu(BusyReader::of(own_cpu()).ok()),
+            Some(LoadMeasure::Lanes) => LoadReader::Lanes(processor.crew.lock().lane_threads()),
+            None => LoadReader::Cpu(None),
+        }
+    }
+
+    /// `None` if some of it cannot be read.
+    fn used(&mut self, now: Instant) -> Option<Span> {
+        match self {
+            LoadReader::Cpu(reader) => reader.as_mut()?.busy(now),
+            LoadReader::Lanes(threads) => {
+                threads.iter().map(Scheduled::cpu_time).try_fold(own_cpu_time(), |sum, one| Some(sum + one?))
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ mod bodies;
 mod calls;
 mod causes;
 mod events;
+mod feedback;
 mod hosts;
 mod lanes;
 mod one_cpu;

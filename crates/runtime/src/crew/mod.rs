@@ -493,6 +493,14 @@ impl<S: Scheduled> Crew<S> {
         member.and_then(|member| member.policy_control.as_ref()?.thread.cpu_time()).unwrap_or_default()
     }
 
+    /// The threads of lanes. All have started before the run begins.
+    pub fn lane_threads(&self) -> Vec<S>
+    where
+        S: Clone,
+    {
+        self.members.iter().filter_map(|member| Some(member.policy_control.as_ref()?.thread.clone())).collect()
+    }
+
     /// Passes an input to the dispatcher.
     #[inline(always)]
     fn handle(&mut self, now: Instant, input: Input) {

@@ -24,7 +24,8 @@ impl<S: Scheduled> Crew<S> {
         }
         let (until, began) = (now.min(self.common.until), WallClock::now());
         let received = self.receive(until, now, wakeups);
-        if received.is_some() || self.effects.timer <= until {
+        let retimed = self.take_rates(now);
+        if received.is_some() || retimed || self.effects.timer <= until {
             self.handle(now, Input::Tick);
             let enqueued = received.unwrap_or(0) + self.effects.work.enqueued;
             self.queueing.enqueued(enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
@@ -53,6 +54,33 @@ impl<S: Scheduled> Crew<S> {
             self.queueing.enqueued(enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));
         }
         self.settle(now, wakeups);
+    }
+
+    /// The period of the feedback loop here.
+    pub fn sampling_period(&self) -> Option<Span> {
+        self.dispatcher.sampling_period()
+    }
+
+    /// A sampling period has ended.
+    pub fn on_sample(&mut self, now: Instant, utilisation: Option<u32>, wakeups: &mut PendingWakeups) {
+        if self.closed || now >= self.common.until {
+            return;
+        }
+        self.handle(now, Input::Sample { utilisation });
+        for (to, operation, period) in self.effects.retimed.drain(..) {
+            if self.common.rates.set(to, operation, period) {
+                wakeups.wake_release(to);
+            }
+        }
+        self.handle(now, Input::Tick);
+        self.settle(now, wakeups);
+    }
+
+    /// Takes the rates that loops of other processors have set here. True if there were some.
+    fn take_rates(&mut self, now: Instant) -> bool {
+        // Shared with `handle`, which needs the crew.
+        let common = std::sync::Arc::clone(&self.common);
+        common.rates.take(self.processor, |operation, period| self.handle(now, Input::Retime { operation, period }))
     }
 
     /// Suspends or resumes a triggered operation.

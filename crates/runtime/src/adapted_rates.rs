@@ -1,0 +1,83 @@
+//! Rates that the loop of one processor sets on others: the latest one of each operation.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hyoshi_model::{OperationId, ProcessorId, Span, System};
+
+/// The latest adapted periods. Only the loop of an operation writes its period; the release thread of each processor
+/// reads those of its operations. A newer period replaces an older one, so nothing waits and nothing grows.
+#[derive(Debug)]
+pub(crate) struct AdaptedRates {
+    /// By root, in nanoseconds; 0 before the first.
+    periods: Vec<AtomicU64>,
+    /// By processor: some of its periods are new.
+    changed: Vec<AtomicBool>,
+    /// By processor: the roots of its operations that a loop of another processor adapts, in order.
+    roots: Vec<Vec<OperationId>>,
+}
+
+impl AdaptedRates {
+    pub fn new(system: &System) -> Self {
+        let mut roots = vec![Vec::new(); system.processors.len()];
+        for adapted in system.feedback.iter().flat_map(|one| system.adapted_on(one.processor)) {
+            adapted.elsewhere.iter().for_each(|id| roots[system.operation(*id).on.index()].push(adapted.root));
+        }
+        for roots in &mut roots {
+            roots.sort_unstable();
+            roots.dedup();
+        }
+        let periods = system.operations.iter().map(|_| AtomicU64::new(0)).collect();
+        AdaptedRates { periods, changed: roots.iter().map(|_| AtomicBool::new(false)).collect(), roots }
+    }
+
+    /// Sets a period for the operations of a processor. False if they do not follow this root.
+    pub fn set(&self, to: ProcessorId, root: OperationId, period: Span) -> bool {
+        if self.roots.get(to.index()).is_none_or(|roots| roots.binary_search(&root).is_err()) {
+            return false;
+        }
+        self.periods[root.index()].store(period.as_nanos(), Ordering::Relaxed);
+        self.changed[to.index()].store(true, Ordering::Release);
+        true
+    }
+
+    /// If some periods of a processor are new: passes all of them to `each`. True if there were some.
+    pub fn take(&self, processor: ProcessorId, mut each: impl FnMut(OperationId, Span)) -> bool {
+        let changed = &self.changed[processor.index()];
+        if !changed.load(Ordering::Relaxed) || !changed.swap(false, Ordering::Acquire) {
+            return false;
+        }
+        for root in &self.roots[processor.index()] {
+            let period = self.periods[root.index()].load(Ordering::Relaxed);
+            if period > 0 {
+                each(*root, Span::from_nanos(period));
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_takes_the_latest_rate_once() {
+        let text = "name = 'two'\n[processor.client]\n[processor.server]\n\
+            [feedback.server]\nalgorithm = 'FC-U'\nutilisation = '70%'\n\
+            [operation.poll]\non = 'client'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+            [operation.fixed]\non = 'client'\nrate = '1Hz'\nwcet = '1ms'\n\
+            [operation.serve]\non = 'server'\nafter = { all = ['poll'] }\nwcet = '10ms'\n";
+        let system = hyoshi_model::read(text, "two.toml", None).unwrap().system;
+        let rates = AdaptedRates::new(&system);
+        let [client, server] = [ProcessorId(0), ProcessorId(1)];
+        let poll = OperationId(0);
+        assert!(rates.set(client, poll, Span::from_millis(200)));
+        assert!(rates.set(client, poll, Span::from_millis(300)));
+        assert!(!rates.set(server, poll, Span::from_millis(300)));
+        assert!(!rates.set(client, OperationId(1), Span::from_millis(300)));
+        let mut taken = Vec::new();
+        assert!(rates.take(client, |root, period| taken.push((root, period))));
+        assert_eq!(taken, [(poll, Span::from_millis(300))]);
+        assert!(!rates.take(client, |_, _| panic!("nothing is new")));
+    }
+}
