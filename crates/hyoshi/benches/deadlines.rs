@@ -232,6 +232,7 @@ fn simulated(
         crowded: false,
         inputs: &inputs,
         requests: false,
+        samples: false,
         links: None,
         hops: None,
     };

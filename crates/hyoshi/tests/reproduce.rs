@@ -154,6 +154,31 @@ fn the_nodes_of_threads_and_events_run_on_the_kernel() {
 }
 
 #[test]
+fn the_claims_of_feedback_control_are_rated_in_virtual_time() {
+    let place = Place::new();
+    let json = place.hyoshi("reproduce fcs --sim-only --no-report --format json").exits(0).json();
+    let claims = json["claims"].as_array().unwrap();
+    let verdicts: Vec<&str> = claims.iter().map(|claim| claim["verdict"].as_str().unwrap()).collect();
+    assert_eq!((verdicts.len(), verdicts[0], verdicts[8]), (11, "not-measured", "in-part"), "{claims:?}");
+    assert_eq!((&json["paper"], &json["kernel"]), (&"fcs".into(), &Value::Null));
+
+    let ended = place.hyoshi("reproduce fcs --sim-only --seed 2").exits(0);
+    assert!(ended.out.contains("charts: fcs-reproduced.html"), "{}", ended.out);
+    assert!(place.read("fcs-reproduced.html").contains("figure 12"));
+}
+
+#[test]
+#[ignore = "half a minute of the whole machine"]
+fn feedback_loops_run_on_the_kernel() {
+    let place = Place::new();
+    let json = place.hyoshi("reproduce fcs --length short --no-report --format json").exits(0).json();
+    let kernel = &json["kernel"];
+    assert_eq!(kernel["runs"].as_array().unwrap().len(), 4, "{kernel}");
+    assert_eq!(kernel["overhead"].as_array().unwrap().len(), 5, "{kernel}");
+    assert!(kernel["varying"]["run"]["samples"].as_array().unwrap().len() > 60, "{kernel}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said_before_anything_takes_time() {
     let place = Place::new();
     let ended = place.hyoshi("reproduce kokyu --region 0s").exits(2);
@@ -165,6 +190,7 @@ fn what_cannot_be_done_is_said_before_anything_takes_time() {
     place.hyoshi("reproduce kokyu --sim-only --kernel 1min").exits(2);
     place.hyoshi("reproduce broker --sim-only --length short").exits(2);
     place.hyoshi("reproduce broker --length eternal").exits(2);
+    place.hyoshi("reproduce fcs --sim-only --length short").exits(2);
     place.hyoshi("reproduce dt-ec --node client").exits(2);
     let ended = place.hyoshi("reproduce dt-ec --node client --file none.toml").exits(2);
     assert!(ended.err.contains("none.toml"), "{}", ended.err);

@@ -13,6 +13,7 @@ use hyoshi_sched::analysis::{
 };
 use serde::Serialize;
 
+pub mod feedback;
 mod margins;
 mod programs;
 
@@ -80,6 +81,8 @@ struct Json<'a> {
     sensitivity: Option<&'a Sensitivity>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reservations: Vec<programs::HostJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    feedback: Vec<feedback::LoopCheck>,
     #[serde(flatten)]
     report: Report,
 }
@@ -194,6 +197,7 @@ impl<'a> Checked<'a> {
             counterexample: self.counterexample,
             sensitivity: self.sensitivity,
             reservations: programs::json(self.system, self.admissions),
+            feedback: feedback::loops(self.system, self.report),
             report: Report { outcome: self.outcome(), ..self.report.clone() },
         };
         // As of a run: nothing in it can fail to be written.
@@ -229,6 +233,7 @@ impl<'a> Checked<'a> {
         section("Two strategies, each alone and across switches", self.strategy_table(look));
         section("Chains, in their worst region", self.chain_table(look));
         section("Processors", Some(self.processor_table(look) + &look.wrap(&self.utilisation_bounds())));
+        section("Feedback loops", feedback::table(self.system, self.report, look));
         section("Programs under the CPU broker", programs::table(self.system, self.admissions, look));
         if let Some(sensitivity) = self.sensitivity {
             section("Margins", Some(margins::table(sensitivity, look)));

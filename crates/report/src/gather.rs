@@ -10,6 +10,7 @@ use hyoshi_trace::stats::over_time::Ends;
 use hyoshi_trace::stats::{Distribution, Extent, Row};
 
 use crate::bounds::{KnownBound, ProvedBounds, chain_bound};
+use crate::feedback::FeedbackSummary;
 use crate::figures::counted;
 use crate::input::{NoteLevel, ReportInput, ReportNote};
 use crate::lateness::{LatenessSummary, lateness};
@@ -108,6 +109,7 @@ impl ReportInput<'_> {
             cpu: processor.cpu,
             strategy: self.plan.processors[id.index()].strategy.clone(),
             overload: self.overload(id),
+            feedback: self.feedback(id),
             preemption: match processor.preemption {
                 Preemption::None => "none",
                 Preemption::Levels => "levels",
@@ -121,6 +123,12 @@ impl ReportInput<'_> {
             time: TimeSummary::of(self, id.index()),
             levels: self.levels(&self.plan.processors[id.index()]),
         }
+    }
+
+    fn feedback(&self, id: ProcessorId) -> Option<FeedbackSummary> {
+        let of = self.system.feedback.iter().find(|one| one.processor == id)?;
+        let history = self.figures.feedback.get(id.index())?;
+        Some(FeedbackSummary::new(self.system, of, history, self.duration))
     }
 
     fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {

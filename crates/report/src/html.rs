@@ -50,6 +50,7 @@ fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
         (loads(summary))
         (programs::programs(summary))
         (processors::processors(summary))
+        (summary.feedback_section())
         (plan(summary))
         (configuration(summary, account.source))
         footer { "Hyoshi " (summary.hyoshi.version) ", report schema " (summary.hyoshi.schema) "." }

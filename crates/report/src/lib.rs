@@ -46,6 +46,7 @@ mod causes;
 pub mod chart;
 pub mod check;
 mod exceeded;
+pub mod feedback;
 pub mod figures;
 pub mod file;
 mod gather;
@@ -63,6 +64,7 @@ pub mod time;
 mod verdict;
 
 pub use check::{Checked, CounterexampleSummary};
+pub use feedback::FeedbackSummary;
 pub use file::{SaveError, save};
 pub use input::{Analysis, LATE_RELEASES, NoteLevel, ReportInput, ReportNote, RunVerdict};
 pub use live::LiveTable;

@@ -13,6 +13,7 @@ use hyoshi_trace::stats::{Distribution, Extent, Stats};
 use hyoshi_trace::{Counts, DiscardReason, JobOutcome};
 use serde::Serialize;
 
+use crate::feedback::FeedbackSummary;
 use crate::figures::{count, percent};
 use crate::input::{ReportNote, RunVerdict};
 use crate::lateness::LatenessSummary;
@@ -155,6 +156,8 @@ pub struct ProcessorSummary {
     pub strategy: String,
     /// The strategy that rules in overload, and when it did; `None` if there is but one.
     pub overload: Option<OverloadSummary>,
+    /// Its feedback loop, if it has one.
+    pub feedback: Option<FeedbackSummary>,
     /// `none`, `levels` or `full`.
     pub preemption: &'static str,
     /// Whether late jobs are cancelled.

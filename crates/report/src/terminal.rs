@@ -248,6 +248,8 @@ impl Summary {
         section("Operations", Some(self.operation_table(look)));
         section("Regions", (self.epochs.len() > 1).then(|| self.epoch_table(look)));
         section("Processors", Some(self.processor_table(look)));
+        section("Feedback control", self.feedback_table(look));
+        section("Adapted rates", self.rate_table(look));
         section("CPU time by use", self.time_table(look, MOST_ROWS));
         section("Chains", (!self.chains.is_empty()).then(|| self.chain_table(look)));
         section("Chains by stage", self.stage_table(look));

@@ -9,7 +9,7 @@ use flight::flight;
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
 use hyoshi_report::Checked;
 use hyoshi_sched::Strategies;
-use hyoshi_trace::{DiscardReason, DispatchDecision, StrategyHistories, TimeSplit, TraceEvent};
+use hyoshi_trace::{DiscardReason, DispatchDecision, FeedbackHistories, StrategyHistories, TimeSplit, TraceEvent};
 use serde_json::Value;
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
@@ -49,6 +49,41 @@ fn switching() -> Value {
     serde_json::from_str::<Value>(&summary.json()).unwrap()["processors"][0].clone()
 }
 
+const LOOP: &str = "name = 'loop'\n[processor.main]\n[feedback.main]\nalgorithm = 'FC-UM'\nutilisation = '70%'\n\
+    miss_ratio = '1%'\n[operation.track]\nrate = ['1Hz', '10Hz']\nwcet = '10ms'\n";
+
+/// A feedback loop after two samples.
+fn feedback() -> Value {
+    let system = hyoshi_model::read(LOOP, "loop.toml", None).unwrap().system;
+    let mut histories = FeedbackHistories::new(&system);
+    for second in [4, 8] {
+        let sample = DispatchDecision::Sample { utilisation: Some(700_000), ended: 10, missed: 1, total: 300_000 };
+        let at = Instant::ZERO + Span::from_secs(second);
+        histories.event(ProcessorId(0), at, &TraceEvent::Decision(sample));
+    }
+    let duration = Span::from_secs(8);
+    let one = hyoshi_report::FeedbackSummary::new(&system, &system.feedback[0], &histories.all()[0], duration);
+    assert_eq!((one.settled_after, one.steady.map(|steady| steady.samples)), (Some(1), Some(1)));
+    assert_eq!(one.rates[0].period_ns, 1_000_000_000);
+    serde_json::to_value(one).unwrap()
+}
+
+#[test]
+fn every_key_of_a_loop_in_a_check_is_documented() {
+    let system = hyoshi_model::read(LOOP, "loop.toml", None).unwrap().system;
+    let plan = hyoshi_sched::Plan::new(&system, &Strategies::built_in()).unwrap();
+    let report = hyoshi_sched::analyse(&system, &plan);
+    let checked = Checked::new("hyoshi check", &system, &report);
+    let mut written = BTreeSet::new();
+    keys(&serde_json::from_str(&checked.json()).unwrap(), &mut written);
+    assert!(written.contains("stable_below"));
+    let documented = documented(&doc());
+    let missing: Vec<_> = written.difference(&documented).collect();
+    assert!(missing.is_empty(), "docs/json.md says nothing of {missing:?}");
+    let text = checked.terminal(hyoshi_report::TerminalStyle::PLAIN);
+    assert!(text.contains("Feedback loops") && text.contains("main: settles within"), "{text}");
+}
+
 #[test]
 fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     let mut flight = flight();
@@ -61,6 +96,7 @@ fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     let mut written = BTreeSet::new();
     keys(&serde_json::from_str(&account.summary().json()).unwrap(), &mut written);
     keys(&switching(), &mut written);
+    keys(&feedback(), &mut written);
     let doc = doc();
     let (run, _) = doc.split_once("## `check`").unwrap();
     assert_eq!(documented(run), written);

@@ -46,6 +46,7 @@ pub(super) fn compare(recorded: &Recorded, format: Format) -> Result<VerbOutcome
         crowded: false,
         inputs: &inputs,
         requests: false,
+        samples: false,
         links: Some(&journey),
         hops: Some(&chosen),
     };

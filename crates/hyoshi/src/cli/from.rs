@@ -154,7 +154,7 @@ impl Incident {
             file: path.display().to_string(),
             verb: recorded.header.verb.clone(),
             times: RefCell::new(times),
-            inputs: journeys.inputs(),
+            inputs: journeys.inputs().into_iter().filter(|(.., input)| same || !is_of_loop(input)).collect(),
             hops: journeys.hops(),
             journeys: Some(journeys).filter(|_| links == Links::Recorded),
             late: Arc::new(late),
@@ -298,6 +298,11 @@ impl IncidentComparison<'_> {
             "signals_as_declared": self.signals.map(|(_, declared)| declared), "classes": classes.collect::<Vec<_>>(), "agreement": agreements,
         })
     }
+}
+
+/// If the system differs from the recorded one, its feedback loops measure the simulation.
+fn is_of_loop(input: &Input) -> bool {
+    matches!(input, Input::Sample { .. } | Input::Retime { .. })
 }
 
 /// The outcomes without a column if there are none.

@@ -23,6 +23,7 @@ mod events;
 #[cfg(feature = "broker")]
 mod exec;
 mod export;
+mod freeze;
 mod from;
 mod hourglass;
 #[cfg(feature = "orb")]

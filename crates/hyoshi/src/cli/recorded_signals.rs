@@ -1,5 +1,5 @@
-//! Recorded input from outside: delays and losses of signals (`--links recorded`), requests, suspended operations, hops
-//! that bodies chose, and starts of hosts that joined late.
+//! Recorded input from outside: delays and losses of signals (`--links recorded`), requests, suspended operations, samples
+//! and rates of feedback loops, hops that bodies chose, and starts of hosts that joined late.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) struct RecordedSignals {
     known: HashMap<Key, (Option<Instant>, Option<Instant>)>,
     /// Operations on processors that the recording contains.
     contained: Vec<bool>,
-    /// Requests, late starts and suspended operations, by processor in order of arrival.
+    /// Requests, late starts, suspended operations, samples and rates, by processor in order of arrival.
     inputs: Vec<(Instant, ProcessorId, Input)>,
     /// The started jobs, and the hops that completions chose.
     started: HashMap<(ProcessorId, Slot), JobId>,
@@ -38,9 +38,13 @@ impl RecordedSignals {
     /// The next event of the recording.
     pub fn event(&mut self, processor: ProcessorId, at: Instant, event: &TraceEvent) {
         match event {
-            TraceEvent::Input(input @ (Input::Invoke(_) | Input::Begin | Input::SuspendTriggers { .. })) => {
-                self.inputs.push((at, processor, *input));
-            }
+            TraceEvent::Input(
+                input @ (Input::Invoke(_)
+                | Input::Begin
+                | Input::SuspendTriggers { .. }
+                | Input::Sample { .. }
+                | Input::Retime { .. }),
+            ) => self.inputs.push((at, processor, *input)),
             TraceEvent::Decision(DispatchDecision::Run { job, slot, .. }) if self.chooses[job.operation.index()] => {
                 self.started.insert((processor, *slot), *job);
             }
@@ -66,7 +70,7 @@ impl RecordedSignals {
         }
     }
 
-    /// Every request, late start and suspended operation, in the order of time.
+    /// Every request, late start, suspended operation, sample and rate, in the order of time.
     pub fn inputs(&mut self) -> Vec<(Instant, ProcessorId, Input)> {
         let mut inputs = std::mem::take(&mut self.inputs);
         inputs.sort_by_key(|(at, ..)| *at);

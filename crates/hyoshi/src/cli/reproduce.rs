@@ -2,6 +2,7 @@
 
 mod broker;
 mod dt_ec;
+mod fcs;
 mod kokyu;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ enum Paper {
     Broker(broker::Arguments),
     /// Distributable threads and event channels (Zhang, Thrall, Torri, Gill and Lu 2005): claims D1 to D8
     DtEc(dt_ec::Arguments),
+    /// Feedback control of rates in an ORB (Lu, Wang and Gill 2003): claims F1 to F11
+    Fcs(fcs::Arguments),
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -66,6 +69,7 @@ pub(super) fn reproduce(arguments: &Arguments, format: Format) -> Result<VerbOut
         Paper::Kokyu(arguments) => kokyu::kokyu(arguments, format),
         Paper::Broker(arguments) => broker::broker(arguments, format),
         Paper::DtEc(arguments) => dt_ec::dt_ec(arguments, format),
+        Paper::Fcs(arguments) => fcs::fcs(arguments, format),
     }
 }
 

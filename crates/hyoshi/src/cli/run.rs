@@ -33,6 +33,7 @@ use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 use super::costs::CostsFrom;
+use super::freeze::freeze;
 #[cfg(feature = "broker")]
 use super::lanes::LanePromises;
 use super::load::{Changes, LoadedSystem, load};
@@ -86,6 +87,9 @@ pub(super) struct Arguments {
     /// Record every input and decision; the recording survives SIGKILL
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// At the end, write the system with the rates that its feedback loops have found, and without the loops
+    #[arg(long, value_name = "FILE")]
+    freeze: Option<PathBuf>,
     /// The socket of the CPU broker, for the file's programs and lanes [default: that of `hyoshi broker`]
     #[cfg(feature = "broker")]
     #[arg(long, value_name = "PATH")]
@@ -154,7 +158,19 @@ pub(super) fn run(
         (Some(named), false) => Some(named.clone()),
         (None, false) => Some(default_report(&ready.system.name, "run")),
     };
-    apart(&[("--record", arguments.record.as_deref()), ("--report", report.as_deref())])?;
+    let outputs = [
+        ("--record", arguments.record.as_deref()),
+        ("--report", report.as_deref()),
+        ("--freeze", arguments.freeze.as_deref()),
+    ];
+    apart(&outputs)?;
+    if let Some(path) = &arguments.freeze {
+        if ready.system.feedback.is_empty() {
+            let error = CliError::new(format!("`{}` has no feedback loop, so no rates to freeze", ready.file));
+            return Err(error.help("add [feedback.PROCESSOR], or leave out --freeze"));
+        }
+        try_out("the frozen rates", path, &ready.file)?;
+    }
     if let Some(path) = &report {
         try_out("the report", path, &ready.file).map_err(|failure| match arguments.report.report {
             Some(_) => failure,
@@ -251,6 +267,7 @@ pub(super) fn run(
     let end = Instant::ZERO + finished.elapsed;
     watching.observer.close(end);
     let figures = watching.observer.figures(end);
+    let unfrozen = arguments.freeze.as_ref().and_then(|path| freeze(path, &ready.system, figures.feedback).err());
     let late_outputs = late_outputs(&ready.system, figures.stats);
     let mut account = ReportInput {
         verb: "run",
@@ -287,8 +304,8 @@ pub(super) fn run(
         let disturbances = account.notes.iter_mut().filter(|note| [MACHINE, STEAL].contains(&note.topic.as_str()));
         disturbances.for_each(|note| note.level = NoteLevel::Info);
     }
-    let held =
-        publish(&account, report.as_deref(), format, arguments.verbose.detail(), unrecorded.into_iter().collect())?;
+    let failures = unrecorded.into_iter().chain(unfrozen).collect();
+    let held = publish(&account, report.as_deref(), format, arguments.verbose.detail(), failures)?;
     match finished.ended_by {
         EndedBy::Runaway { .. } | EndedBy::Panicked { .. } | EndedBy::Broken { .. } | EndedBy::Overloaded { .. } => {
             Ok(VerbOutcome::Negative)

@@ -151,6 +151,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         crowded: false,
         inputs: &incident.inputs,
         requests: false,
+        samples: !incident.compares(),
         links: journeys.as_ref().filter(|_| incident.journeys.is_some()).map(|journey| journey as Journeys<'_>),
         hops: hops.as_ref().map(|hops| hops as &dyn Fn(JobId) -> Option<u64>),
     });

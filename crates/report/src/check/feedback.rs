@@ -1,0 +1,175 @@
+//! What analysis says about feedback loops before they run.
+
+use hyoshi_control::feedback::{ControllerGains, FeedbackSettings, LoopModel, RateLimit};
+use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share, System};
+use hyoshi_sched::analysis::{ProcessorReport, Report, UtilisationBound};
+use serde::Serialize;
+
+use crate::figures::{nanos, percent};
+use crate::terminal::TerminalStyle;
+use crate::terminal::grid::{CellValue, Tone, column, grid};
+
+/// A loop before it runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoopCheck {
+    /// Its processor.
+    pub processor: String,
+    /// Its algorithm.
+    pub algorithm: &'static str,
+    /// The utilisation at which it comes to rest, as a part of the hard cap.
+    pub target_ppm: u64,
+    /// The utilisation up to which analysis excludes misses at every rate; `None` if no bound applies to the strategy.
+    pub bound_ppm: Option<u64>,
+    /// The gain (actual over declared execution time) below which it is stable.
+    pub stable_below: f64,
+    /// The gain up to which the utilisation does not overshoot.
+    pub smooth_up_to: f64,
+    /// The settling time in samples, if jobs need `ga` times their declared time; `None` if it does not settle.
+    pub settles_after: Option<u32>,
+    /// The greatest factor by which all execution times can grow at once without overload.
+    pub largest_step: f64,
+    /// The limit of the rates that keeps it from its set point at the gain `ga`.
+    pub unreachable: Option<&'static str>,
+    /// Whether it can fill the processor, so that only the caps leave time for other work.
+    pub may_starve: bool,
+}
+
+/// All loops of a system.
+pub(super) fn loops(system: &System, report: &Report) -> Vec<LoopCheck> {
+    system.feedback.iter().filter_map(|one| check(system, report, one)).collect()
+}
+
+fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopCheck> {
+    let analysed = report.scenes.first()?.processors.iter().find(|one| one.processor == of.processor)?;
+    // The loop measures parts of the hard cap, so its model has these, too.
+    let cap = f64::from(system.processor(of.processor).hard_cap.ppm) / 1e6;
+    let bound = bound(analysed).map(|ppm| (ppm as f64 / cap).min(1e6) as u64);
+    let adapted = system.adapted_on(of.processor);
+    let part = |work: f64, period: u64| work / period.max(1) as f64 / cap;
+    let (mut range, mut start) = ([0.0, 0.0], 0.0);
+    for (place, one) in adapted.iter().enumerate() {
+        let setting = system.setting(0, one.root);
+        let work = |id| system.setting(0, id).wcet.as_nanos() as f64 * f64::from(system.setting(0, id).legs);
+        let work: f64 = one.here.iter().map(|id| work(*id)).sum();
+        range[0] += part(work, setting.slowest.as_nanos());
+        range[1] += part(work, setting.period.as_nanos());
+        start += part(work, of.start.period_of(place, setting).as_nanos());
+    }
+    // The load that the loop does not adapt, at the declared times.
+    let fixed = (analysed.utilisation_ppm as f64 / 1e6 / cap - range[1]).max(0.0);
+    let settings = FeedbackSettings::of(of).ok()?;
+    let above = |part: f64| (part - fixed).max(1e-6);
+    let gains =
+        ControllerGains { utilisation: settings.gains.utilisation / cap, miss_ratio: settings.gains.miss_ratio / cap };
+    let model = LoopModel {
+        settings: FeedbackSettings {
+            utilisation: Share::from_millionths((above(f64::from(of.utilisation_ppm) / 1e6) * 1e6).ceil() as u64),
+            gains,
+            ..settings
+        },
+        range,
+        start,
+        bound: above(bound.map_or(1.0, |ppm| ppm as f64 / 1e6)),
+        slope: of.gains.gm * cap,
+    };
+    let target = model.target() + fixed;
+    Some(LoopCheck {
+        processor: analysed.name.clone(),
+        algorithm: of.algorithm.name(),
+        target_ppm: (target * 1e6).round() as u64,
+        bound_ppm: bound,
+        stable_below: model.stable_below(),
+        smooth_up_to: model.smooth_up_to(),
+        settles_after: model.settling(of.gains.ga).ok().flatten(),
+        largest_step: 1.0 / target,
+        unreachable: model.unreachable(of.gains.ga).map(|limit| match limit {
+            RateLimit::Lowest => "lowest",
+            RateLimit::Highest => "highest",
+        }),
+        may_starve: model.may_starve(of.gains.ga),
+    })
+}
+
+/// The utilisation up to which deadlines equal to periods are met at every rate: Liu and Layland's bound for rate
+/// monotonic levels, the whole CPU for EDF.
+fn bound(analysed: &ProcessorReport) -> Option<u64> {
+    match (analysed.strategy.as_str(), &analysed.liu_layland) {
+        ("EDF", _) => Some(1_000_000),
+        (_, UtilisationBound::Yes { bound_ppm, .. }) => Some(*bound_ppm),
+        (_, UtilisationBound::No { .. }) => None,
+    }
+}
+
+/// The table of loops, and what follows from it in words.
+pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Option<String> {
+    let loops = loops(system, report);
+    if loops.is_empty() {
+        return None;
+    }
+    let columns = [
+        column("processor"),
+        column("algorithm"),
+        column("rests at"),
+        column("no miss up to"),
+        column("stable below gain"),
+        column("settles after").spare(1),
+        column("step without overload").spare(2),
+    ];
+    let rows = loops.iter().map(|one| {
+        let above = one.bound_ppm.is_none_or(|bound| one.target_ppm > bound);
+        vec![
+            CellValue::words(&one.processor),
+            CellValue::words(one.algorithm),
+            CellValue::figure(percent(one.target_ppm)).in_tone(if above { Tone::Worry } else { Tone::Plain }),
+            CellValue::figure(one.bound_ppm.map_or("unknown".into(), percent)),
+            CellValue::figure(format!("{:.2}", one.stable_below)),
+            CellValue::figure(one.settles_after.map_or("never".into(), |samples| format!("{samples} samples"))),
+            CellValue::figure(format!("x {:.2}", one.largest_step)),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let mut text = grid(look, &columns, &rows, crate::terminal::MOST_ROWS);
+    for (one, of) in loops.iter().zip(&system.feedback) {
+        for line in remarks(one, of) {
+            text.push_str(&look.wrap(&format!("  {}: {line}\n", one.processor)));
+        }
+    }
+    Some(text)
+}
+
+/// What a user should know about a loop.
+fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let ga = of.gains.ga;
+    match one.bound_ppm {
+        Some(bound) if one.target_ppm > bound && of.algorithm != FeedbackAlgorithm::FcM => {
+            remarks.push(format!(
+                "misses are possible at {}; analysis excludes them up to {}",
+                percent(one.target_ppm),
+                percent(bound)
+            ));
+        }
+        Some(_) => {}
+        None => remarks.push("no utilisation bound applies to its strategy, so misses are not excluded".into()),
+    }
+    if one.may_starve {
+        remarks.push("FC-M can fill the CPU: only `cap` and `hard_cap` leave time for other work".into());
+    }
+    if ga >= one.stable_below {
+        remarks.push(format!("unstable if jobs need {ga} times their worst case: raise `ga`"));
+    }
+    match one.unreachable {
+        Some("lowest") => remarks.push(format!(
+            "overloaded even at the lowest rates if jobs need {ga} times their worst case: lower the rates"
+        )),
+        Some(_) => {
+            remarks.push(format!("the highest rates stay below the set point if jobs need {ga} times their worst case"))
+        }
+        None => {}
+    }
+    if let Some(samples) = one.settles_after {
+        let time = u64::from(samples).saturating_mul(of.period.as_nanos());
+        remarks.push(format!("settles within {} if jobs need {ga} times their worst case", nanos(time)));
+    }
+    remarks
+}

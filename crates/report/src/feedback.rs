@@ -1,0 +1,246 @@
+//! What feedback loops measured and set.
+
+use std::collections::BTreeMap;
+
+use hyoshi_model::{FeedbackLoop, Instant, Span, System};
+use hyoshi_trace::FeedbackHistory;
+use maud::{Markup, PreEscaped, html};
+use serde::Serialize;
+
+use crate::chart::{AxisLabels, Colour, Series, lines};
+use crate::figures::{count, nanos, percent};
+use crate::summary::Summary;
+use crate::terminal::TerminalStyle;
+use crate::terminal::grid::{CellValue, column, grid};
+
+/// The loop of one processor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FeedbackSummary {
+    /// `FC-U`, `FC-M`, `FC-UM` or `FC-UM-fast`.
+    pub algorithm: &'static str,
+    /// The set point of the utilisation, if it is controlled.
+    pub utilisation_set_ppm: Option<u32>,
+    /// The set point of the miss ratio, if it is controlled.
+    pub miss_ratio_set_ppm: Option<u32>,
+    /// The sampling period.
+    pub period_ns: u64,
+    /// The number of samples.
+    pub samples: u64,
+    /// Samples until the utilisation reaches 99 % of its set point. Without a set point, the last utilisation counts.
+    /// `None` if it does not reach it. It is a multiple of the samples that a point of `over_time` averages.
+    pub settled_after: Option<u64>,
+    /// The second half of the time.
+    pub steady: Option<SteadySummary>,
+    /// The adapted operations.
+    pub rates: Vec<RateSummary>,
+    /// The samples, in the order of time; if there are many, each point is the mean of several.
+    pub over_time: Vec<SampleSummary>,
+}
+
+/// What a loop has held in the second half of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SteadySummary {
+    /// The number of samples.
+    pub samples: u64,
+    /// The mean utilisation, of the hard cap; `None` if it was not measured.
+    pub utilisation_ppm: Option<u64>,
+    /// The half width of its 90 % confidence interval.
+    pub interval_ppm: Option<u64>,
+    /// The share of jobs that missed their deadlines.
+    pub miss_ratio_ppm: u64,
+}
+
+/// One operation with an adapted rate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RateSummary {
+    /// Its name.
+    pub operation: String,
+    /// Its period at the end.
+    pub period_ns: u64,
+    /// The shortest and the longest period of its range at the start.
+    pub range_ns: (u64, u64),
+    /// How often its period changed.
+    pub changes: u64,
+}
+
+/// Some successive samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SampleSummary {
+    /// The last of them.
+    pub at_ns: u64,
+    /// Their number.
+    pub samples: u64,
+    /// The mean utilisation, of the hard cap; `None` if it was not measured.
+    pub utilisation_ppm: Option<u64>,
+    /// The share of jobs that missed their deadlines.
+    pub miss_ratio_ppm: u64,
+    /// The mean of the totals of declared utilisation that the loop has set.
+    pub total_ppm: u64,
+}
+
+fn ppm(part: f64) -> u64 {
+    (part * 1e6).round().max(0.0) as u64
+}
+
+impl FeedbackSummary {
+    /// The loop `of` a system, from its samples until `duration` has passed.
+    pub fn new(system: &System, of: &FeedbackLoop, history: &FeedbackHistory, duration: Span) -> FeedbackSummary {
+        let over_time = history.points().iter().map(|point| SampleSummary {
+            at_ns: point.at.as_nanos(),
+            samples: point.samples,
+            utilisation_ppm: point.utilisation().map(ppm),
+            miss_ratio_ppm: ppm(point.miss_ratio()),
+            total_ppm: ppm(point.total()),
+        });
+        let over_time: Vec<SampleSummary> = over_time.collect();
+        let utilisation_set_ppm = of.algorithm.uses_utilisation().then_some(of.utilisation_ppm);
+        let last = over_time.iter().rev().find_map(|point| point.utilisation_ppm);
+        let level = utilisation_set_ppm.map(u64::from).or(last);
+        let settled = level.and_then(|level| {
+            over_time.iter().position(|point| point.utilisation_ppm.is_some_and(|one| one * 100 >= level * 99))
+        });
+        let steady = history.steady(Instant::from_nanos(duration.as_nanos() / 2)).map(|steady| SteadySummary {
+            samples: steady.samples,
+            utilisation_ppm: steady.utilisation.map(|(mean, _)| ppm(mean)),
+            interval_ppm: steady.utilisation.map(|(_, interval)| ppm(interval)),
+            miss_ratio_ppm: ppm(steady.miss_ratio),
+        });
+        let changed: BTreeMap<_, _> =
+            history.periods().map(|(root, period, changes)| (root, (period, changes))).collect();
+        let rates = system.adapted_on(of.processor).into_iter().enumerate().map(|(place, one)| {
+            let setting = system.setting(0, one.root);
+            let start = of.start.period_of(place, setting);
+            let (period, changes) = changed.get(&one.root).copied().unwrap_or((start, 0));
+            RateSummary {
+                operation: system.operation(one.root).name.clone(),
+                period_ns: period.as_nanos(),
+                range_ns: (setting.period.as_nanos(), setting.slowest.as_nanos()),
+                changes,
+            }
+        });
+        FeedbackSummary {
+            algorithm: of.algorithm.name(),
+            utilisation_set_ppm,
+            miss_ratio_set_ppm: of.algorithm.uses_miss_ratio().then_some(of.miss_ratio_ppm),
+            period_ns: of.period.as_nanos(),
+            samples: history.samples(),
+            settled_after: settled.map(|place| over_time[..=place].iter().map(|point| point.samples).sum()),
+            steady,
+            rates: rates.collect(),
+            over_time,
+        }
+    }
+
+    fn set_points(&self) -> String {
+        let utilisation = self.utilisation_set_ppm.map(|ppm| format!("U {}", percent(ppm.into())));
+        let misses = self.miss_ratio_set_ppm.map(|ppm| format!("M {}", percent(ppm.into())));
+        utilisation.into_iter().chain(misses).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A rate for people.
+fn hertz(period_ns: u64) -> String {
+    let rate = 1e9 / period_ns.max(1) as f64;
+    let digits = if rate >= 100.0 {
+        0
+    } else if rate >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{rate:.digits$} Hz")
+}
+
+impl Summary {
+    fn loops(&self) -> impl Iterator<Item = (&str, &FeedbackSummary)> {
+        self.processors.iter().filter_map(|one| Some((one.name.as_str(), one.feedback.as_ref()?)))
+    }
+
+    pub(crate) fn feedback_table(&self, look: TerminalStyle) -> Option<String> {
+        let columns = [
+            column("processor"),
+            column("algorithm"),
+            column("set point"),
+            column("samples").spare(2),
+            column("settled after").spare(1),
+            column("utilisation, 2nd half"),
+            column("misses"),
+        ];
+        let rows = self.loops().map(|(processor, one)| {
+            let steady = one.steady.as_ref();
+            let utilisation = steady.and_then(|steady| Some((steady.utilisation_ppm?, steady.interval_ppm?)));
+            let utilisation = utilisation.map_or("not measured".into(), |(mean, interval)| {
+                format!("{:.2} % ±{:.2}", mean as f64 / 1e4, interval as f64 / 1e4)
+            });
+            vec![
+                CellValue::words(processor),
+                CellValue::words(one.algorithm),
+                CellValue::words(one.set_points()),
+                CellValue::figure(count(one.samples)),
+                CellValue::figure(one.settled_after.map_or("-".into(), count)),
+                CellValue::figure(utilisation),
+                CellValue::figure(steady.map_or("-".into(), |one| format!("{:.2} %", one.miss_ratio_ppm as f64 / 1e4))),
+            ]
+        });
+        let rows: Vec<_> = rows.collect();
+        (!rows.is_empty()).then(|| grid(look, &columns, &rows, super::terminal::MOST_ROWS))
+    }
+
+    pub(crate) fn rate_table(&self, look: TerminalStyle) -> Option<String> {
+        let columns = [column("operation"), column("range"), column("at the end"), column("changes").spare(1)];
+        let rates = self.loops().flat_map(|(_, one)| &one.rates).map(|one| {
+            vec![
+                CellValue::words(&one.operation),
+                CellValue::figure(format!("{} – {}", hertz(one.range_ns.1), hertz(one.range_ns.0))),
+                CellValue::figure(hertz(one.period_ns)),
+                CellValue::figure(count(one.changes)),
+            ]
+        });
+        let rows: Vec<_> = rates.collect();
+        (!rows.is_empty()).then(|| grid(look, &columns, &rows, super::terminal::MOST_ROWS))
+    }
+
+    /// The section of the page.
+    pub(crate) fn feedback_section(&self) -> Markup {
+        let loops: Vec<_> = self.loops().collect();
+        if loops.is_empty() {
+            return html! {};
+        }
+        html! {
+            section {
+                h2 { "Feedback control of rates" }
+                @for (processor, one) in loops {
+                    h3 { (processor) ": " (one.algorithm) ", " (one.set_points()) }
+                    p { "Solid: utilisation. Red: share of jobs that missed their deadlines. Dashed: the total declared
+                        utilisation that the loop has set." }
+                    (PreEscaped(chart(one)))
+                    table {
+                        thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" } } }
+                        tbody { @for rate in one.rates.iter().take(crate::terminal::MOST_ROWS) { tr {
+                            td { (rate.operation) }
+                            td class="n" { (hertz(rate.range_ns.1)) " – " (hertz(rate.range_ns.0)) }
+                            td class="n" { (hertz(rate.period_ns)) }
+                        } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Utilisation, misses and total over time.
+fn chart(one: &FeedbackSummary) -> String {
+    let names = one.over_time.iter().map(|point| nanos(point.at_ns)).collect();
+    let places = AxisLabels { title: "time".into(), names };
+    let series = |colour, dashed, of: fn(&SampleSummary) -> Option<u64>| Series {
+        colour,
+        dashed,
+        values: one.over_time.iter().map(|point| of(point).map(|ppm| ppm as f64 / 1e4)).collect(),
+    };
+    let series = [
+        series(Colour::Made, false, |point| point.utilisation_ppm),
+        series(Colour::Missed, false, |point| Some(point.miss_ratio_ppm)),
+        series(Colour::Other, true, |point| Some(point.total_ppm)),
+    ];
+    lines("utilisation, misses and total over time", &places, &series, 0.0, |value| format!("{value:.0} %"))
+}
