@@ -23,6 +23,7 @@ pub mod broker;
 pub mod claim;
 mod control;
 pub mod dt_ec;
+pub mod fcs;
 pub mod kokyu;
 
 pub use claim::{Claim, ClaimFinding, ClaimVerdict, Judgement};

@@ -10,6 +10,10 @@ use hyoshi_reproduce::broker::kernel::{Arbitrated, Cost, KernelExperiments, Open
 use hyoshi_reproduce::dt_ec::table::{HostRow, PaperRow};
 use hyoshi_reproduce::dt_ec::workload::{CommunicationModel, Topology, Workload};
 use hyoshi_reproduce::dt_ec::{self, DtEcKernel, DtEcReproduction, MeasuredWorkload};
+use hyoshi_reproduce::fcs::kernel::FcsKernel;
+use hyoshi_reproduce::fcs::overhead::LoopOverhead;
+use hyoshi_reproduce::fcs::workload::FcsVariant;
+use hyoshi_reproduce::fcs::{self, FcsReproduction};
 use hyoshi_reproduce::kokyu::{Reproduced, Setup, kernel, run};
 use hyoshi_reproduce::{ExperimentControl, Length};
 use serde_json::Value;
@@ -113,4 +117,22 @@ fn every_key_of_threads_and_events_is_documented() {
         ..DtEcKernel::default()
     });
     is_documented(&serde_json::to_value(DtEcReproduction::judge(figures)).unwrap());
+}
+
+#[test]
+fn every_key_of_feedback_control_is_documented() {
+    let mut figures = fcs::run(1, CONTROL).unwrap();
+    let overhead = LoopOverhead {
+        variant: FcsVariant::FcU,
+        runs: 1,
+        utilisation_ppm: 1,
+        interval_ppm: 1,
+        release_ns: 1,
+        cost_ns: 1,
+        cost_interval_ns: 1,
+        overhead_ppm: 1.0,
+        paper_percent: Some(0.4),
+    };
+    figures.kernel = Some(FcsKernel { overhead: vec![overhead], ..FcsKernel::default() });
+    is_documented(&serde_json::to_value(FcsReproduction::judge(figures)).unwrap());
 }

@@ -1,0 +1,196 @@
+//! The experiments in a terminal: tables with the paper's figures.
+
+use hyoshi_report::TerminalStyle;
+use hyoshi_report::figures::{count, nanos, percent, printable};
+use hyoshi_report::terminal::grid::{CellValue, Tone, column, grid};
+
+use super::claims::{in_samples, precise, settled, steady};
+use super::overhead::LoopOverhead;
+use super::run::FcsRun;
+use super::varying::{MarginStep, VaryingRun};
+use super::workload::{FcsVariant, MISS_RATIO_PPM};
+use super::{FcsKernel, FcsReproduction, FcsServer};
+use crate::claim::terminal::wrapped;
+
+/// Figure 6: the steady utilisation and miss ratio on server A.
+pub(super) const fn paper_steady(variant: FcsVariant) -> Option<(&'static str, &'static str)> {
+    match variant {
+        FcsVariant::Open => Some(("crashed", "crashed")),
+        FcsVariant::FcU => Some(("70.01 %", "0 %")),
+        FcsVariant::FcM => Some(("98.93 %", "1.49 %")),
+        FcsVariant::FcUm => Some(("74.97 %", "0 %")),
+        FcsVariant::FcUmFast => None,
+    }
+}
+
+impl FcsReproduction {
+    /// The heading and the notes.
+    pub fn heading(&self, style: TerminalStyle) -> String {
+        let mut about = format!("in virtual time, seed {}", self.figures.seed);
+        if let Some(kernel) = &self.figures.kernel {
+            about.push_str(&format!("; on the kernel with a sampling period of {}", nanos(kernel.period_ns)));
+        }
+        let mut text = format!("{}  {}\n\n", style.bold("fcs reproduced"), style.quiet(&about));
+        for note in self.notes() {
+            text.push_str(&wrapped(style, "  note: ", &printable(note)));
+        }
+        text
+    }
+
+    /// The tables.
+    pub fn tables(&self, style: TerminalStyle) -> String {
+        let mut text = String::new();
+        let mut section = |title: &str, body: String| text.push_str(&format!("\n{}\n{body}", style.bold(title)));
+        for server in FcsServer::ALL {
+            let rows: Vec<(FcsVariant, &[FcsRun])> = self
+                .figures
+                .portability
+                .iter()
+                .filter(|row| row.server == server)
+                .map(|row| (row.variant, row.runs.as_slice()))
+                .collect();
+            section(&title(server), runs(style, &rows, server == FcsServer::A));
+        }
+        section(
+            "Experiment III: utilisation and misses before the steps, after each",
+            varying(style, &self.figures.varying),
+        );
+        section("FC-U: a step of all execution times (section 4.4)", margin(style, &self.figures.margin));
+        let Some(kernel) = &self.figures.kernel else { return text };
+        let rows: Vec<_> = kernel.runs.iter().map(|run| (run.variant, std::slice::from_ref(run))).collect();
+        section("Experiment II on the kernel, server A, of the cap", runs(style, &rows, true));
+        if let Some(run) = &kernel.varying {
+            let title = "Experiment III on the kernel, of the cap";
+            section(title, varying(style, std::slice::from_ref(run)));
+        }
+        if !kernel.overhead.is_empty() {
+            section("Experiment I: a loop's CPU time (table 3)", overhead(style, kernel));
+        }
+        text
+    }
+}
+
+/// The title of a table of experiment II.
+fn title(server: FcsServer) -> String {
+    let factor = server.gain_percent() as f64 / 100.0;
+    match server {
+        FcsServer::A => format!("Experiment II, server A: {factor} times the estimates (figure 6)"),
+        FcsServer::B => format!("Experiment II, server B: {factor} times the estimates"),
+    }
+}
+
+fn misses(ppm: u64) -> CellValue {
+    let bad = ppm > u64::from(MISS_RATIO_PPM) * 6 / 5;
+    CellValue::figure(precise(ppm)).in_tone(if bad { Tone::Bad } else { Tone::Plain })
+}
+
+fn runs(style: TerminalStyle, rows: &[(FcsVariant, &[FcsRun])], paper: bool) -> String {
+    let columns = [
+        column("variant"),
+        column("utilisation"),
+        column("misses"),
+        column("settled after"),
+        column("model").if_any(),
+        column("paper").if_any(),
+        column("misses").if_any(),
+    ];
+    let row = |(variant, runs): &(FcsVariant, &[FcsRun])| {
+        let found = steady(runs);
+        let (utilisation, missed) = paper_steady(*variant).filter(|_| paper).unwrap_or_default();
+        let is_loop = variant.algorithm().is_some();
+        let after = if is_loop { in_samples(settled(runs, |run| run.settled_after)) } else { String::new() };
+        let model = settled(runs, |run| run.model_settled_after);
+        vec![
+            CellValue::words(variant.name()),
+            CellValue::figure(found.map_or("-".into(), |one| {
+                format!("{} \u{b1}{:.2}", precise(one.utilisation_ppm), one.interval_ppm as f64 / 1e4)
+            })),
+            found.map_or(CellValue::figure("-"), |one| misses(one.miss_ratio_ppm)),
+            CellValue::figure(after),
+            CellValue::figure(model.map_or(String::new(), |samples| in_samples(Some(samples)))),
+            CellValue::figure(utilisation),
+            CellValue::figure(missed),
+        ]
+    };
+    grid(style, &columns, &rows.iter().map(row).collect::<Vec<_>>(), usize::MAX)
+}
+
+/// The name of a run of experiment III.
+pub(super) fn varying_name(one: &VaryingRun) -> String {
+    format!("{}{}", one.run.variant.name(), if one.capped { ", capped" } else { "" })
+}
+
+fn varying(style: TerminalStyle, runs: &[VaryingRun]) -> String {
+    let columns = [
+        column("variant"),
+        column("before"),
+        column("step up"),
+        column("misses"),
+        column("most"),
+        column("settled").if_any(),
+        column("step down").if_any(),
+        column("settled").if_any(),
+    ];
+    let row = |one: &VaryingRun| {
+        let level = |phase: usize| {
+            let steady = one.phases.get(phase).and_then(|phase| phase.steady);
+            CellValue::figure(steady.map_or(String::new(), |steady| percent(steady.utilisation_ppm)))
+        };
+        let of = |phase: usize| one.phases.get(phase);
+        let settled = |phase: usize| {
+            let samples = of(phase).and_then(|phase| phase.settled_after);
+            CellValue::figure(samples.map_or(String::new(), count))
+        };
+        let missed = |ppm: Option<u64>| ppm.map_or(CellValue::figure(""), misses);
+        vec![
+            CellValue::words(varying_name(one)),
+            level(0),
+            level(1),
+            missed(of(1).and_then(|phase| phase.steady).map(|steady| steady.miss_ratio_ppm)),
+            missed(of(1).map(|phase| phase.most_missed_ppm)),
+            settled(1),
+            level(2),
+            settled(2),
+        ]
+    };
+    grid(style, &columns, &runs.iter().map(row).collect::<Vec<_>>(), usize::MAX)
+}
+
+fn margin(style: TerminalStyle, steps: &[MarginStep]) -> String {
+    let columns = [column("execution times"), column("utilisation demanded"), column("missed"), column("most misses")];
+    let row = |one: &MarginStep| {
+        vec![
+            CellValue::figure(format!("{} %", one.percent)),
+            CellValue::figure(percent(one.demand_ppm)),
+            CellValue::Count(one.missed, if one.missed > 0 { Tone::Bad } else { Tone::Plain }),
+            CellValue::figure(percent(one.most_missed_ppm)),
+        ]
+    };
+    grid(style, &columns, &steps.iter().map(row).collect::<Vec<_>>(), usize::MAX)
+}
+
+fn overhead(style: TerminalStyle, kernel: &FcsKernel) -> String {
+    let columns = [
+        column("variant"),
+        column("runs"),
+        column("lanes and timers"),
+        column("each sample"),
+        column("±"),
+        column("at 4 s"),
+        column("paper").if_any(),
+    ];
+    let row = |one: &LoopOverhead| {
+        let base = one.variant == FcsVariant::Open;
+        let or_base = |cell: CellValue| if base { CellValue::figure("") } else { cell };
+        vec![
+            CellValue::words(one.variant.name()),
+            CellValue::figure(count(one.runs)),
+            CellValue::figure(format!("{} \u{b1}{:.2}", precise(one.utilisation_ppm), one.interval_ppm as f64 / 1e4)),
+            or_base(CellValue::signed_time(one.cost_ns)),
+            or_base(CellValue::time(one.cost_interval_ns)),
+            or_base(CellValue::figure(format!("{:.4} %", one.overhead_ppm / 1e4))),
+            CellValue::figure(one.paper_percent.map_or(String::new(), |percent| format!("{percent:.2} %"))),
+        ]
+    };
+    grid(style, &columns, &kernel.overhead.iter().map(row).collect::<Vec<_>>(), usize::MAX)
+}
