@@ -42,11 +42,12 @@ fn matching(file: &Path, ports: &[u16], filter: &str) -> Vec<String> {
 
 #[test]
 fn the_dissector_finds_nothing_malformed() {
-    // If packets are missing or out of order, the dissector can start within a message.
-    assert!((0..5).any(|_| is_well_formed()), "packets were missing or out of order in five captures");
+    // What we send is the same each time. How TCP divides it is not, and the dissector has defects: it can start within a
+    // message if packets are missing or out of order, and it mixes up fragments of GIOP 1.1 that share a segment.
+    assert!((0..5).any(|_| is_well_formed()), "each of five captures has malformed packets");
 }
 
-/// False if packets of the capture are missing or out of order.
+/// False if the dissector finds malformed packets, which are printed.
 fn is_well_formed() -> bool {
     let Some(omniorb) = Peer::OmniOrb.built() else { return true };
     let file = std::env::temp_dir().join(format!("hyoshi-interop-{}.pcapng", std::process::id()));
@@ -70,13 +71,11 @@ fn is_well_formed() -> bool {
     let messages = matching(&file, &ports, &format!("giop && {ours_or_theirs}"));
     assert!(messages.len() > 1000, "only {} packets with GIOP were seen", messages.len());
     let malformed = matching(&file, &ports, &format!("_ws.malformed && {ours_or_theirs}"));
-    let lost = "(tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment || tcp.analysis.out_of_order)";
-    if !malformed.is_empty() && !matching(&file, &ports, &format!("{lost} && {ours_or_theirs}")).is_empty() {
-        return false;
-    }
     let listed: Vec<&str> = malformed.iter().take(20).map(String::as_str).collect();
-    assert!(malformed.is_empty(), "{} of {} packets:\n{}", malformed.len(), messages.len(), listed.join("\n"));
+    if !malformed.is_empty() {
+        println!("{} of {} packets:\n{}", malformed.len(), messages.len(), listed.join("\n"));
+    }
     // A file that could not be deleted does not fail the test.
     let _ = std::fs::remove_file(&file);
-    true
+    malformed.is_empty()
 }

@@ -47,8 +47,8 @@ pub(crate) use watch::start_watch;
 pub const SEGMENTS: usize = 32;
 
 /// The most distributable threads in a process. A thread counts once for its root, and once for each of its requests
-/// that servants of the process run or that wait there. A quarter is for threads that no client brings. Of the other
-/// three quarters, a client has at most half of what other clients leave. The parts of the registry have these shares.
+/// that servants of the process run or that wait there. A quarter is reserved for threads that start without a request.
+/// A client may use half of the rest that other clients leave free. Each shard applies these shares.
 pub const PARTS: usize = 4096;
 
 /// How long a call of a cancelled thread waits for its reply. Then it fails, as after a timeout.
