@@ -198,6 +198,15 @@ impl Contents {
         u64::try_from(load).unwrap_or(u64::MAX)
     }
 
+    /// For each operation, whether a loop adapts the rate of one of its roots.
+    pub fn follow_loops(&self) -> Vec<bool> {
+        let mut adapted = alloc::vec![false; self.operations.len()];
+        for root in self.feedback.iter().flat_map(|one| self.adapted_on(one.processor)).map(|one| one.root) {
+            adapted[root.index()] = true;
+        }
+        self.operations.iter().map(|one| one.roots.iter().any(|root| adapted[root.index()])).collect()
+    }
+
     /// The operations that a loop on `processor` adapts: periodic ones with a range of rates that run there, or lead to
     /// operations there that have no other root. In the file's order of roots.
     pub fn adapted_on(&self, processor: ProcessorId) -> Vec<AdaptedOperations> {

@@ -332,6 +332,7 @@ impl Surroundings<'_> {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
             ReleaseSource::Silent => None,
             _ if self.system.operation(*id).calls_any => Some(Missing::Calls { name: self.name(*id) }),
+            _ if self.works[id.index()].adapted => Some(Missing::Rates),
             _ => None,
         });
         if let Some(missing) = unclear {

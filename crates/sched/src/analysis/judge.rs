@@ -87,6 +87,9 @@ fn operation(
     let deadline_ns = work.deadline.span().as_nanos();
     let bound_ns = counted(work, release, found);
     let (mut verdict, mut method) = (met(site, agreement, found, bound_ns, deadline_ns), found.method);
+    // The analysis is that of the highest rates. At lower ones an adapted operation may have a lower priority, and the
+    // processor a lower load.
+    let bound_ns = bound_ns.filter(|_| !work.adapted);
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
         let failure = match failures::too_long(work, agreement.earliest[part.operation.index()], &part) {
             Some(why) => Some((why, AnalysisMethod::Necessity)),
@@ -101,6 +104,9 @@ fn operation(
             Some((_, by)) => (verdict, method) = (Verdict::unknown(Missing::Cancelled), by),
             None => {}
         }
+    }
+    if work.adapted || verdict.fails() && site.has_loop() {
+        verdict = Verdict::unknown(Missing::Rates);
     }
     OperationReport {
         operation: part.operation,
@@ -239,13 +245,13 @@ fn whole(
     let failing = operations.iter().find(|one| one.verdict.fails());
     let unproved = operations.iter().find(|one| !one.verdict.is_proved());
     let first = failing.or(unproved).map(|one| one.name.clone());
-    let lasting = matches!(scene, Scene::Epoch(_));
+    let lasting = matches!(scene, Scene::Epoch(_)) && !site.has_loop();
     if let Some(why) = overload.filter(|_| lasting) {
         return (Verdict::Fails { why }, first);
     }
     let verdict = match (failing, unproved) {
         (Some(one), _) => Verdict::Fails { why: FailureReason::Operation { name: one.name.clone() } },
-        (None, Some(one)) => match failures::demand_fails(scene, site, found) {
+        (None, Some(one)) => match failures::demand_fails(scene, site, found).filter(|_| !site.has_loop()) {
             Some(why) => Verdict::Fails { why },
             None => Verdict::unknown(Missing::Operation { name: one.name.clone() }),
         },

@@ -47,7 +47,7 @@ impl<'a> ProcessorScene<'a> {
         let name = || self.system.operation(part.operation).name.clone();
         let burst = releases[part.operation.index()].burst.filter(|_| self.unanalysable(part.operation).is_none());
         let burst = burst.ok_or_else(|| match self.unanalysable(part.operation) {
-            Some(missing @ (Missing::Requests { .. } | Missing::Calls { .. })) => missing,
+            Some(missing @ (Missing::Requests { .. } | Missing::Calls { .. } | Missing::Rates)) => missing,
             _ => Missing::Interference { name: name() },
         })?;
         let cost = part.charge.checked_mul(part.legs).ok_or(Missing::Overflow)?;
@@ -77,6 +77,11 @@ impl<'a> ProcessorScene<'a> {
         Ok(Demand { burst, ..demand })
     }
 
+    /// True if a feedback loop adapts rates here: the highest ones need not occur.
+    pub fn has_loop(&self) -> bool {
+        self.plan.operations.iter().any(|id| self.works[id.index()].adapted)
+    }
+
     /// The operation that leaves its level and those below without analysis, if there is one.
     pub fn unanalysable(&self, operation: OperationId) -> Option<Missing> {
         let work = &self.works[operation.index()];
@@ -84,6 +89,10 @@ impl<'a> ProcessorScene<'a> {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
             _ if work.runs() && self.system.operation(operation).calls_any => {
                 Some(Missing::Calls { name: self.system.operation(operation).name.clone() })
+            }
+            // At lower rates its predecessor may finish later, so its releases may be closer together than analysed.
+            _ if work.runs() && work.adapted && work.source.is_triggered() && !work.source.is_guarded() => {
+                Some(Missing::Rates)
             }
             // Its first jobs would then be released at the rate of less urgent ones.
             _ if (1..work.legs).contains(&work.critical_legs)

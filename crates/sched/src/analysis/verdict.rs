@@ -194,6 +194,8 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
+    /// A feedback loop adapts rates, and with them the order of priorities.
+    Rates,
     /// Nothing bounds the time between requests that lead to an operation.
     RareRequests {
         /// Its name.
@@ -383,6 +385,9 @@ impl fmt::Display for Missing {
             Missing::Calls { name } => {
                 write!(f, "{name} may call any object and wait for it: name the method in its `calls`")
             }
+            Missing::Rates => f.write_str(
+                "a feedback loop adapts rates: fix them, for example with `hyoshi run --freeze`, to check the result",
+            ),
             Missing::RareRequests { name } => {
                 write!(f, "no bound on the time between requests that lead to {name}: its values are sampled")
             }

@@ -58,6 +58,8 @@ pub(super) struct Work {
     pub slowest: u64,
     /// Requests lead to it: `slowest` is not a bound.
     pub sporadic: bool,
+    /// A feedback loop adapts the rate of one of its roots.
+    pub adapted: bool,
     /// When its reference root is first released, if the file has one region.
     pub phase: Option<u64>,
     pub deadline: Deadline,
@@ -116,6 +118,11 @@ impl ReleaseSource {
             ReleaseSource::After { predecessors, .. } | ReleaseSource::AfterAny { predecessors, .. } => predecessors,
             ReleaseSource::Silent | ReleaseSource::Periodic | ReleaseSource::Unclear(_) => &[],
         }
+    }
+
+    /// True if a release guard keeps its releases apart.
+    pub fn is_guarded(&self) -> bool {
+        matches!(self, ReleaseSource::After { guarded: true, .. })
     }
 
     /// True if another operation's completion releases it.

@@ -15,6 +15,7 @@ use crate::strategy::Discipline;
 /// Every operation, in the system's order.
 pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     let mut works: Vec<Work> = system.operation_ids().map(|id| work(system, plan, scene, id)).collect();
+    works.iter_mut().zip(system.follow_loops()).for_each(|(work, adapted)| work.adapted = adapted);
     // A silent operation triggers no successor.
     loop {
         let silenced: Vec<usize> =
@@ -220,6 +221,7 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         offset: setting.offset.as_nanos(),
         jitter: setting.jitter.as_nanos(),
         sporadic,
+        adapted: false,
         phase: (matches!(system.epochs[..], [_]) && !sporadic && operation.timeout.is_none())
             .then(|| setting.phase.checked_add(setting.offset))
             .flatten()

@@ -616,3 +616,37 @@ fn a_body_that_may_call_any_object_leaves_it_and_those_that_it_delays_or_trigger
     (build.ops[0].uses, build.ops[1].uses) = (vec![(0, 1)], vec![(0, 1)]);
     assert_eq!(missing_or_proved(&build.report(), "above"), Some(calls));
 }
+
+#[test]
+fn an_adapted_rate_leaves_unknown_what_depends_on_the_order_of_rates() {
+    let text = |feedback: &str| {
+        format!(
+            "name = 'loop'\n[processor.main]\nstrategy = 'RMS'\ncap = '100%'\nhard_cap = '100%'\n{feedback}\
+             [operation.above]\nevery = '5ms'\nwcet = '1ms'\ncritical = true\n\
+             [operation.tight]\nevery = ['10ms', '1s']\nwcet = '1ms'\ndeadline = '10ms'\ncritical = true\n\
+             [operation.after]\nafter = {{ all = ['tight'] }}\nwcet = '1ms'\n\
+             [operation.below]\nevery = '100ms'\nwcet = '50ms'\n\
+             [chain.c]\npath = ['tight', 'after']\ndeadline = '1s'\n"
+        )
+    };
+    let report = |text: &str| {
+        let system = hyoshi_model::read(text, "loop.toml", None).unwrap().system;
+        analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap())
+    };
+    let feedback = "[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '90%'\n";
+    // At the highest rate `tight` is above `below`. At the lowest it waits for 50 ms.
+    let fixed = report(&text(""));
+    assert!(["above", "tight", "after", "below"].iter().all(|name| missing_or_proved(&fixed, name).is_none()));
+    let adapted = report(&text(feedback));
+    assert_eq!(missing_or_proved(&adapted, "above"), None);
+    for name in ["tight", "after", "below"] {
+        assert_eq!(missing_or_proved(&adapted, name), Some(Missing::Rates), "{name}");
+        assert_eq!(verdict(&adapted, name).bound_ns, None, "{name}");
+    }
+    assert_eq!(adapted.scenes[0].chains[0].verdict, Verdict::Unknown { missing: Missing::Rates });
+    assert_eq!(adapted.outcome, Outcome::Unknown);
+    // An overload at the highest rates need not occur.
+    let overloaded = report(&text(feedback).replace("'10ms', '1s'", "'1.1ms', '1s'"));
+    assert_eq!(overloaded.outcome, Outcome::Unknown);
+    assert!(matches!(overloaded.scenes[0].processors[0].verdict, Verdict::Unknown { .. }));
+}
