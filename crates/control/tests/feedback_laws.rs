@@ -119,7 +119,7 @@ proptest! {
         prop_assert!(samples < 100 || returned.limit.is_none() || returned.total != reached);
     }
 
-    // The fast form: wherever misses begin and however the gain changes, it rests where FC-UM does.
+    // The fast form: for any bound of misses and any change of the gain, it rests where FC-UM does.
     #[test]
     fn the_fast_form_rests_where_fc_um_does(
         gains in prop::collection::vec(0.3..4.0f64, 1..4), bound in 0.4..0.95f64, start in 0.01..0.5f64, utilisation in 40u64..=100,

@@ -7,7 +7,8 @@ use crate::join::CompletionToken;
 /// How many releases a copy may be ahead of the time: clocks differ, and a host may send wrong numbers.
 const LEAD: u64 = COPIES_APART / 2;
 
-/// How many release numbers are remembered: the newest, and those before it. They are sufficient, so that a copy with the greatest lead makes no true copy a later one.
+/// How many release numbers are remembered: the newest, and those before it. A copy with the greatest lead then leaves
+/// room for all true copies.
 const REMEMBERED: u64 = 2 * COPIES_APART;
 
 /// The numbers that copies from other hosts can have at a time: releases of their root are at least its shortest period

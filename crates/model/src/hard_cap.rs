@@ -60,6 +60,14 @@ impl HardCap {
         Span::from_nanos(WINDOW.as_nanos() / 1_000_000 * self.ppm as u64)
     }
 
+    /// The part of `span` in which the CPU was `busy`, in parts per million of the cap: the utilisation that feedback
+    /// loops control. `None` for an empty span, and beyond 32 bits.
+    pub fn utilisation_ppm(self, busy: Span, span: Span) -> Option<u32> {
+        let busy = u128::from(busy.as_nanos()) * 1_000_000_000_000;
+        let of_cpu = busy.checked_div(span.as_nanos().into())?;
+        u32::try_from(of_cpu / u128::from(self.ppm.max(1))).ok()
+    }
+
     /// The hard cap acts when this much is used: its timer may be late by a step.
     pub const fn threshold(self) -> Span {
         self.budget().saturating_sub(Self::step())
@@ -86,6 +94,16 @@ impl HardCap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_utilisation_is_a_part_of_the_cap() {
+        let ms = Span::from_millis;
+        let cap = |ppm| HardCap { ppm, ..HardCap::OFF };
+        assert_eq!(cap(940_000).utilisation_ppm(ms(47), ms(100)), Some(500_000));
+        assert_eq!(cap(500_000).utilisation_ppm(ms(100), ms(100)), Some(2_000_000));
+        assert_eq!(cap(0).utilisation_ppm(ms(0), ms(100)), Some(0));
+        assert_eq!(cap(1_000_000).utilisation_ppm(ms(1), ms(0)), None);
+    }
 
     #[test]
     fn the_default_share_leaves_six_milliseconds_and_pauses_for_little_more() {

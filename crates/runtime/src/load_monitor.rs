@@ -1,13 +1,12 @@
 //! The monitor of a feedback loop: the utilisation of a processor's CPU in each sampling period.
 
-use hyoshi_model::{Instant, Span};
+use hyoshi_model::{HardCap, Instant, Span};
 
 /// Measures at the ends of the sampling periods, `period`, `2 period`, ...
 #[derive(Debug)]
 pub(crate) struct LoadMonitor {
     period: Span,
-    /// The hard cap, in parts per million.
-    cap_ppm: u32,
+    cap: HardCap,
     due: Instant,
     /// The last reading that succeeded, and its time.
     last: Option<(Instant, Span)>,
@@ -15,9 +14,9 @@ pub(crate) struct LoadMonitor {
 
 impl LoadMonitor {
     /// The first period begins at `now`, when the CPU time that counts was `used`.
-    pub fn new(period: Span, cap_ppm: u32, now: Instant, used: Option<Span>) -> Self {
+    pub fn new(period: Span, cap: HardCap, now: Instant, used: Option<Span>) -> Self {
         let last = used.map(|used| (now, used));
-        let mut monitor = LoadMonitor { period, cap_ppm, due: Instant::ZERO, last };
+        let mut monitor = LoadMonitor { period, cap, due: Instant::ZERO, last };
         monitor.skip_to(now);
         monitor
     }
@@ -35,7 +34,7 @@ impl LoadMonitor {
         let before = self.last;
         self.last = read.or(before);
         let ((from, busy), (to, now_busy)) = (before?, read?);
-        utilisation(now_busy.saturating_sub(busy), to.since(from), self.cap_ppm)
+        self.cap.utilisation_ppm(now_busy.saturating_sub(busy), to.since(from))
     }
 
     fn skip_to(&mut self, now: Instant) {
@@ -44,31 +43,14 @@ impl LoadMonitor {
     }
 }
 
-/// The part of `span` that is `busy`, in parts per million of the hard cap.
-fn utilisation(busy: Span, span: Span, cap_ppm: u32) -> Option<u32> {
-    if span.is_zero() {
-        return None;
-    }
-    let busy = u128::from(busy.as_nanos()) * 1_000_000_000_000;
-    u32::try_from(busy / u128::from(span.as_nanos()) / u128::from(cap_ppm.max(1))).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_utilisation_is_a_part_of_the_hard_cap() {
-        let ms = Span::from_millis;
-        assert_eq!(utilisation(ms(47), ms(100), 940_000), Some(500_000));
-        assert_eq!(utilisation(ms(100), ms(100), 500_000), Some(2_000_000));
-        assert_eq!(utilisation(ms(1), ms(0), 1_000_000), None);
-    }
-
-    #[test]
     fn missed_periods_are_skipped() {
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
-        let mut monitor = LoadMonitor::new(Span::from_millis(100), 1_000_000, at(0), None);
+        let mut monitor = LoadMonitor::new(Span::from_millis(100), HardCap::OFF, at(0), None);
         assert_eq!(monitor.due(), at(100));
         assert_eq!(monitor.measure(at(100), Some(Span::ZERO)), None);
         assert_eq!(monitor.due(), at(200));

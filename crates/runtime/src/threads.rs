@@ -48,9 +48,9 @@ impl ProcessorState {
     /// The monitor of the feedback loop here, if there is one.
     fn load_monitor(&self, reader: &mut LoadReader) -> Option<LoadMonitor> {
         let period = self.section(|crew, _| crew.sampling_period())?;
-        let cap_ppm = self.common.system.processor(self.id).hard_cap.ppm;
+        let cap = self.common.system.processor(self.id).hard_cap;
         let now = self.common.now();
-        Some(LoadMonitor::new(period, cap_ppm, now, reader.used(now)))
+        Some(LoadMonitor::new(period, cap, now, reader.used(now)))
     }
 
     /// A lane's thread: runs the first job of its lane to its end, repeatedly.

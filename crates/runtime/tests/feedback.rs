@@ -60,10 +60,10 @@ fn a_loop_sets_rates_of_another_processor() {
     let ran = run(&text);
     ran.replay();
     let poll = OperationId(0);
-    let told = ran.events.iter().filter(
+    let retimed = ran.events.iter().filter(
         |(.., event)| matches!(event, TraceEvent::Input(Input::Retime { operation, .. }) if *operation == poll),
     );
-    assert!(told.count() > 5, "the client's processor gets its rates");
+    assert!(retimed.count() > 5, "the client's processor gets its rates");
     // More than at the lowest rate.
     assert!(ran.finished_jobs("poll") > 100);
 }

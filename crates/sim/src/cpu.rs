@@ -251,13 +251,12 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     fn sample(&mut self, now: Instant) {
         let Some(period) = self.dispatcher.sampling_period() else { return };
         let used = self.busy + self.spent();
-        let cap = self.system.processor(self.dispatcher.processor()).hard_cap.ppm;
+        let cap = self.system.processor(self.dispatcher.processor()).hard_cap;
         let span = period + now.since(self.samples_at);
-        let used_here = u128::from((used - self.sampled).as_nanos()) * 1_000_000_000_000;
-        let ppm = used_here / u128::from(span.as_nanos()) / u128::from(cap);
+        let utilisation = cap.utilisation_ppm(used - self.sampled, span);
         self.sampled = used;
         self.samples_at = now.saturating_add(period);
-        self.handle(now, Input::Sample { utilisation: Some(u32::try_from(ppm).unwrap_or(u32::MAX)) });
+        self.handle(now, Input::Sample { utilisation });
     }
 
     /// A request that has arrived by now, with the declared parameters. A host that is off receives none.
@@ -345,24 +344,16 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         self.dispatcher.handle(now, input, &mut self.effects);
     }
 
-    /// True if its loop has set rates of operations of other processors.
-    pub fn has_retimed(&mut self) -> bool {
-        // Known inputs contain the rates.
-        if self.known.is_some_and(|known| !known.samples) {
-            self.effects.retimed.clear();
-        }
-        !self.effects.retimed.is_empty()
-    }
-
     /// The longest delay from here to another processor.
     pub fn delay_to(&self, to: ProcessorId) -> Span {
         let host = |processor: ProcessorId| self.system.processor(processor).host;
         self.system.delay(host(self.dispatcher.processor()), host(to)).1
     }
 
-    /// New periods for operations of other processors, since the last call.
-    pub fn take_retimed(&mut self) -> std::vec::Drain<'_, (ProcessorId, OperationId, Span)> {
-        self.effects.retimed.drain(..)
+    /// New periods for operations of other processors, since the last call. If known inputs contain them: none.
+    pub fn take_retimed(&mut self) -> Vec<(ProcessorId, OperationId, Span)> {
+        let retimed = std::mem::take(&mut self.effects.retimed);
+        if self.known.is_some_and(|known| !known.samples) { Vec::new() } else { retimed }
     }
 
     /// An operation here gets a new period at `at`.

@@ -218,11 +218,7 @@ fn step<P: Probe>(
 
 /// Delivers the rates that the loop of a processor has set, after the longest delay of the link.
 fn retime<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], from: usize, now: Instant) {
-    if !cpus[from].has_retimed() {
-        return;
-    }
-    let retimed: Vec<_> = cpus[from].take_retimed().collect();
-    for (to, operation, period) in retimed {
+    for (to, operation, period) in cpus[from].take_retimed() {
         let at = now.saturating_add(cpus[from].delay_to(to));
         cpus[to.index()].retime(now, at, operation, period);
     }

@@ -145,12 +145,12 @@ fn one_loop_sets_the_rate_of_a_chain_over_processors_and_hosts() {
     assert!((utilisation - 0.60).abs() < 0.01, "{utilisation}");
     assert_eq!(misses, 0.0);
     let client = ProcessorId(0);
-    let told = all.iter().filter(|(processor, at, event)| {
-        let retimed = matches!(event, TraceEvent::Input(Input::Retime { .. })) && *processor == client;
+    let retimed = all.iter().filter(|(processor, at, event)| {
+        let is_rate = matches!(event, TraceEvent::Input(Input::Retime { .. })) && *processor == client;
         // After the delay of the link.
-        retimed && at.as_nanos() % 1_000_000_000 == 3_000_000
+        is_rate && at.as_nanos() % 1_000_000_000 == 3_000_000
     });
-    assert!(told.count() > 10);
+    assert!(retimed.count() > 10);
 }
 
 #[test]

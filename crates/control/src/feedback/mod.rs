@@ -1,7 +1,7 @@
 //! Feedback control of rates: a law, a rate assigner and the tasks, as one state machine.
 //!
 //! After FCS/nORB (Lu, Wang and Gill, "Feedback Control Real-Time Scheduling in ORB Middleware", RTAS 2003, pages
-//! 37-48). Every sampling period has four stages, of which the middle two are here:
+//! 37-48). Every sampling period has four stages. The middle two are here:
 //!
 //! ```text
 //! monitors ──U, M──► FeedbackLaw ──B(k+1)──► RateAssigner ──periods──► rate modulators

@@ -20,7 +20,7 @@ use super::assign::{AdaptiveTask, RateAssigner};
 /// ```
 ///
 /// The sum is `B` for every `B` that the ranges allow, the ratios among tasks off their limits are those of `Ri(0)`, and
-/// while no task is at a limit it is the paper's form. The left side is a rising line with a bend wherever a task
+/// while no task is at a limit it is the paper's form. The left side is a rising line with a bend where a task
 /// reaches a limit. A restart sorts the bends; a sample walks along them in `O(tasks)`.
 #[derive(Clone, Debug, Default)]
 pub struct Proportional {

@@ -22,7 +22,7 @@ pub(super) struct RateLoop {
     missed: u32,
 }
 
-/// The operations here whose rate is that of one root.
+/// The operations here with the rate of one root.
 #[derive(Debug)]
 struct AdaptedHere {
     root: OperationId,
@@ -93,7 +93,7 @@ impl AdaptedHere {
             operation.wcet.as_nanos().saturating_mul(operation.legs.into())
         };
         let work = self.here.iter().map(work).fold(0, u64::saturating_add);
-        let work = Span::from_nanos(work).min(LONGEST_SPAN);
+        let work = Span::from_nanos(work.max(1)).min(LONGEST_SPAN);
         let value = self.here.iter().map(|local| operations[*local as usize].importance).max().unwrap_or_default();
         AdaptiveTask::new(work, shortest, longest.max(shortest), value).expect("a checked system has times above 0")
     }

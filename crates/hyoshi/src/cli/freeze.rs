@@ -1,10 +1,10 @@
 //! `hyoshi run --freeze FILE`: the system with the rates that its feedback loops have found, and without the loops.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use hyoshi_model::{Deadline, Setting, Span, System, write};
+use hyoshi_report::save;
 use hyoshi_trace::FeedbackHistory;
 
 use super::CliError;
@@ -12,7 +12,8 @@ use super::output::cannot_write;
 
 /// Writes the system with fixed rates.
 pub(super) fn freeze(path: &Path, system: &System, histories: &[FeedbackHistory]) -> Result<(), CliError> {
-    fs::write(path, write(&frozen(system, histories))).map_err(|error| cannot_write("the frozen rates", path, &error))
+    let frozen = write(&frozen(system, histories));
+    save(path, &frozen).map_err(|error| cannot_write("the frozen rates", &error.path, &error.source))
 }
 
 fn frozen(system: &System, histories: &[FeedbackHistory]) -> System {
