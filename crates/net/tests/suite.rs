@@ -10,6 +10,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,12 @@ use rustix::thread::{
 };
 
 /// Runs `test` on a thread in the first of two new namespaces.
+///
+/// One test at a time: a process that another test starts has copies of this test's sockets until it executes its
+/// program, and a name stays in use until the last copy is closed.
 fn within(test: impl FnOnce(&Namespaces) + Send) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let namespaces = match Namespaces::new() {
         Ok(namespaces) => namespaces,
         Err(lacking) => return privileges::missing(lacking),
