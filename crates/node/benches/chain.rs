@@ -327,6 +327,10 @@ impl wire::Peer for Sink {
         Ok(())
     }
 
+    fn retime(&self, _: u64, _: &[wire::AdaptedRate]) -> Result<(), SystemException> {
+        Ok(())
+    }
+
     fn keep(&self, _: u64) -> Result<(), SystemException> {
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::{HostId, OperationId, Span};
-use hyoshi_runtime::IncomingCompletions;
+use hyoshi_runtime::{IncomingCompletions, Rejected};
 use hyoshi_trace::Signal;
 
 use crate::idl::hyoshi_node as wire;
@@ -84,9 +84,12 @@ pub(crate) fn receive(peer: &OtherHost, now: u64, what: &wire::Completion, paylo
     };
     accept(peer, now, &peer.received, |arrivals, arrived| {
         *arrived += 1;
-        let pushed = arrivals.push(signal, payload).is_ok();
+        let pushed = arrivals.push(signal, payload);
         arrivals.deliver();
-        pushed
+        if pushed == Err(Rejected::TooSoon) {
+            peer.too_fast.fetch_add(1, Ordering::Relaxed);
+        }
+        pushed.is_ok()
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_model::{Endpoint, Span};
+use hyoshi_model::{Endpoint, OperationId, Span};
 use hyoshi_orb::rt::{ClientPolicies, OnewayOverflow, carrying};
 use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, SystemKind, Timeouts, TlsClient, minor};
 use hyoshi_os::priority::RELEASE;
@@ -200,6 +200,7 @@ fn distrust(error: &SystemException, peer: &str) -> Option<String> {
 fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, session: u64) -> (PeerLink, String) {
     let (peer, stub, mut exceeds) = (&shared.peers[at], &dial.endpoints[endpoint].1, false);
     let oneways = stub.as_ref().oneways(SyncScope::None);
+    let (too_fast, mut ignores) = (peer.too_fast.load(Ordering::Relaxed), false);
     loop {
         let mine = *shared.progress.lock();
         let completions = peer.sent.load(Ordering::Relaxed);
@@ -244,6 +245,10 @@ fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, ses
         shared.stands(peer, PeerLink::Joined, "");
         if jumped {
             shared.report(PeerEvent::ClockJumped { host: peer.name.clone() });
+        }
+        if !ignores && peer.too_fast.load(Ordering::Relaxed) > too_fast {
+            ignores = true;
+            shared.report(PeerEvent::IgnoresRates { host: peer.name.clone() });
         }
         if let (Some(error), Some(declared)) = (error, shared.declared_error(peer.host)) {
             let (error, before) = (Span::from_nanos(error), exceeds);
@@ -338,7 +343,10 @@ impl IiopSender {
     }
 }
 
-/// Sends completions and outputs to one peer.
+/// The most rates in one message, as in the IDL.
+const MOST_RATES: usize = 1024;
+
+/// Sends completions, outputs and adapted rates to one peer.
 pub(crate) trait DepartureSender: Send {
     /// Sends or queues one in a session, without waiting for a peer that does not read. False if it was dropped.
     fn send(&mut self, session: u64, departing: &Departing, payload: &[u8]) -> bool;
@@ -348,6 +356,9 @@ pub(crate) trait DepartureSender: Send {
         let _ = (session, departing, payload);
         false
     }
+
+    /// Sends or queues adapted rates, as [`DepartureSender::send`]. They always use IIOP.
+    fn send_rates(&mut self, session: u64, rates: &[(OperationId, Span)]) -> bool;
 
     /// Keeps an idle connection open. True if something is queued.
     fn keep(&mut self, session: u64) -> bool;
@@ -391,6 +402,17 @@ impl DepartureSender for IiopSender {
         stub.is_some_and(|stub| send_by(&self.shared, stub, session, departing, payload))
     }
 
+    fn send_rates(&mut self, session: u64, rates: &[(OperationId, Span)]) -> bool {
+        let Some(stub) = self.stub() else { return false };
+        rates.chunks(MOST_RATES).all(|some| {
+            let rate = |(root, period): &(OperationId, Span)| wire::AdaptedRate {
+                operation: root.0,
+                period: period.as_nanos(),
+            };
+            stub.retime(session, &some.iter().map(rate).collect::<Vec<_>>()).is_ok()
+        })
+    }
+
     fn keep(&mut self, session: u64) -> bool {
         self.stub().is_some_and(|stub| stub.keep(session).is_ok())
     }
@@ -418,6 +440,10 @@ impl DepartureSender for CarriedSender {
             }
             _ => self.outputs.send(session, departing, payload),
         }
+    }
+
+    fn send_rates(&mut self, session: u64, rates: &[(OperationId, Span)]) -> bool {
+        self.outputs.send_rates(session, rates)
     }
 
     fn keep(&mut self, session: u64) -> bool {

@@ -1,6 +1,7 @@
 //! Completions and outputs that depart to another host, in two classes: critical ones do not wait for non-critical
 //! ones. The class of a completion is that of its target. An output is critical if its operation is, or an operation of the
-//! other host that reads it or is triggered by it: so it does not arrive after the completion of its job.
+//! other host that reads it or is triggered by it: so it does not arrive after the completion of its job. Adapted rates
+//! are critical.
 //!
 //! ```text
 //!   ring ─► critical sender ═ a connection with DSCP EF ═► host
@@ -47,6 +48,14 @@ pub(crate) trait Departures: Send {
     fn late_outputs(&self) -> Option<u64> {
         None
     }
+
+    /// The adapted rates of the host, if some have changed. Lanes do not call it.
+    fn take_rates(&mut self) -> &[(OperationId, Span)] {
+        &[]
+    }
+
+    /// The adapted rates must be sent again.
+    fn repeat_rates(&self) {}
 }
 
 impl Departures for OutgoingCompletions {
@@ -66,9 +75,17 @@ impl Departures for OutgoingCompletions {
     fn late_outputs(&self) -> Option<u64> {
         Some(OutgoingCompletions::late_outputs(self))
     }
+
+    fn take_rates(&mut self) -> &[(OperationId, Span)] {
+        OutgoingCompletions::take_rates(self)
+    }
+
+    fn repeat_rates(&self) {
+        OutgoingCompletions::repeat_rates(self);
+    }
 }
 
-/// Whether some completions and outputs from one host to another are critical, and whether some are not.
+/// Whether some completions, outputs and rates from one host to another are critical, and whether some are not.
 pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool) {
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     let targets = system.operation_ids().filter(|id| host(*id) == to);
@@ -76,7 +93,10 @@ pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool)
     let own = system.operation_ids().filter(|id| host(*id) == from);
     let replicated = own.filter(|id| system.replica_on(*id, to).is_some());
     let arrive = arrive.map(|id| system.operation(id).critical);
-    let classes = arrive.chain(replicated.map(|id| is_critical_output(system, id, to)));
+    let loops = system.feedback.iter().filter(|one| system.processor(one.processor).host == from);
+    let adapted = loops.flat_map(|one| system.adapted_on(one.processor)).flat_map(|one| one.elsewhere);
+    let rates = adapted.filter(|id| host(*id) == to).map(|_| true).take(1);
+    let classes = arrive.chain(replicated.map(|id| is_critical_output(system, id, to))).chain(rates);
     classes.fold((false, false), |(critical, others), is_critical| (critical || is_critical, others || !is_critical))
 }
 
@@ -125,6 +145,14 @@ impl<D: Departures> Departures for CriticalDepartures<D> {
 
     fn late_outputs(&self) -> Option<u64> {
         self.all.late_outputs()
+    }
+
+    fn take_rates(&mut self) -> &[(OperationId, Span)] {
+        self.all.take_rates()
+    }
+
+    fn repeat_rates(&self) {
+        self.all.repeat_rates();
     }
 
     fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {

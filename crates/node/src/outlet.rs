@@ -72,6 +72,7 @@ impl<D: Departures> PeerOutlet<D> {
     pub fn run(&self) {
         let (peer, clock) = (&self.shared.peers[self.at], MonotonicClock::start());
         let session = || peer.sends_as.load(Ordering::Acquire);
+        let mut knows_rates = 0;
         while !self.shared.is_over() {
             let most = self.state.lock().departures.longest_wait(LATER);
             self.wake.wait_until(&clock, clock.now() + most);
@@ -80,6 +81,22 @@ impl<D: Departures> PeerOutlet<D> {
                 peer.outputs.late.store(late, Ordering::Relaxed);
             }
             let (mut put_off, mut idle) = (0, true);
+            let present = session();
+            if present != 0 {
+                // A node that has started anew does not know its rates.
+                if std::mem::replace(&mut knows_rates, present) != present {
+                    departures.repeat_rates();
+                }
+                let rates = departures.take_rates();
+                if !rates.is_empty() {
+                    // First: they matter most if there is too much to send.
+                    if sender.send_rates(present, rates) {
+                        sender.flush();
+                    } else {
+                        departures.repeat_rates();
+                    }
+                }
+            }
             let mut send = |departing: &Departing, payload: &[u8]| {
                 let session = session();
                 let sent = session != 0 && sender.send(session, departing, payload);
@@ -163,9 +180,11 @@ mod tests {
         wcet = "0.1ms"
     "#;
 
-    /// Departures by number.
+    /// Departures by number, and one rate.
     #[derive(Clone, Default)]
-    struct Numbers(Arc<PiMutex<VecDeque<u64>>>);
+    struct Numbers(Arc<PiMutex<VecDeque<u64>>>, Arc<AtomicBool>);
+
+    const RATES: [(OperationId, Span); 1] = [(OperationId(0), Span::from_millis(20))];
 
     impl Departures for Numbers {
         fn longest_wait(&self, most: Span) -> Span {
@@ -180,12 +199,22 @@ mod tests {
             send(&Departing::Completion(signal), &number.to_le_bytes()[..4]);
             true
         }
+
+        fn take_rates(&mut self) -> &[(OperationId, Span)] {
+            if self.1.swap(false, Ordering::Relaxed) { &RATES } else { &[] }
+        }
+
+        fn repeat_rates(&self) {
+            self.1.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Records what was sent, and whether by a lane.
     #[derive(Clone, Default)]
     struct Recorded {
         sent: Arc<PiMutex<Vec<(u64, bool)>>>,
+        /// By session.
+        rates: Arc<PiMutex<Vec<(u64, Vec<(OperationId, Span)>)>>>,
         /// The socket has no room.
         is_full: Arc<AtomicBool>,
     }
@@ -208,6 +237,14 @@ mod tests {
             let room = !self.is_full.load(Ordering::Relaxed);
             if room {
                 self.note(departing, payload, true);
+            }
+            room
+        }
+
+        fn send_rates(&mut self, session: u64, rates: &[(OperationId, Span)]) -> bool {
+            let room = !self.is_full.load(Ordering::Relaxed);
+            if room {
+                self.rates.lock().push((session, rates.to_vec()));
             }
             room
         }
@@ -262,5 +299,40 @@ mod tests {
         let by_thread: Vec<_> = all.iter().filter(|(_, at_once)| !at_once).map(|(number, _)| *number).collect();
         assert_eq!(by_thread, [3, 4, 5]);
         assert_eq!(shared.peers[0].sent.load(Ordering::Relaxed), 7 + MOST_AT_ONCE as u64);
+    }
+
+    #[test]
+    fn rates_are_sent_again_until_they_are_accepted_and_to_each_new_session() {
+        let system = Arc::new(read(SYSTEM, "outlet.toml", None).unwrap().system);
+        let interrupt = Interrupt::manual(Arc::new(Wake::new()));
+        let shared = Arc::new(NodeState::new(system, HostId(0), String::new(), interrupt, false, None));
+        let (numbers, sent, wake) = (Numbers::default(), Recorded::default(), Arc::new(Wake::new()));
+        let outlet = PeerOutlet::new((shared.clone(), 0), numbers.clone(), wake.clone(), Box::new(sent.clone()), false);
+        sent.is_full.store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| outlet.run());
+            let until = |session: u64, count: usize| {
+                shared.peers[0].sends_as.store(session, Ordering::Release);
+                wake.post();
+                while sent.rates.lock().len() < count {
+                    std::thread::yield_now();
+                }
+            };
+            until(7, 0);
+            while !numbers.1.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            sent.is_full.store(false, Ordering::Relaxed);
+            until(7, 1);
+            until(8, 2);
+            numbers.1.store(true, Ordering::Relaxed);
+            until(8, 3);
+            shared.over.store(true, Ordering::Release);
+            wake.post();
+            thread.join().unwrap();
+        });
+        let all = sent.rates.lock().clone();
+        assert!(all.iter().map(|(session, _)| *session).eq([7, 8, 8]), "{all:?}");
+        assert!(all.iter().all(|(_, rates)| *rates == RATES));
     }
 }

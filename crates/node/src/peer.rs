@@ -66,6 +66,8 @@ pub(crate) struct OtherHost {
     pub unconfirmed: AtomicU64,
     pub received: AtomicU64,
     pub rejected: AtomicU64,
+    /// Rejected completions that came faster than their adapted rates.
+    pub too_fast: AtomicU64,
     pub outputs: OutputCounts,
     pub inbox: PiMutex<Inbox>,
 }
@@ -240,6 +242,7 @@ impl OtherHost {
             unconfirmed: none(),
             received: none(),
             rejected: none(),
+            too_fast: none(),
             outputs: OutputCounts::default(),
             inbox: PiMutex::new(inbox),
         }

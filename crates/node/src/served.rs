@@ -190,6 +190,30 @@ impl wire::Peer for ForPeers {
         Ok(())
     }
 
+    fn retime(&self, session: u64, rates: &[wire::AdaptedRate]) -> Result<(), SystemException> {
+        let Some(peer) = self.sender(session) else { return Ok(()) };
+        // Acknowledgements do not wait either.
+        current::set_connection_dscp(Dscp::EF);
+        let mut inbox = peer.inbox.lock();
+        let may_send = inbox.allowance.take(self.0.now());
+        let set = |arrivals: &mut IncomingCompletions, rate: &wire::AdaptedRate| {
+            arrivals.retime(OperationId(rate.operation), Span::from_nanos(rate.period)).is_ok()
+        };
+        let is_accepted = may_send
+            && inbox
+                .arrivals
+                .as_mut()
+                .is_some_and(|arrivals| rates.iter().fold(true, |accepted, rate| set(arrivals, rate) && accepted));
+        drop(inbox);
+        if !is_accepted {
+            peer.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        if !may_send {
+            std::thread::sleep(PENALTY);
+        }
+        Ok(())
+    }
+
     fn keep(&self, session: u64) -> Result<(), SystemException> {
         if self.peer_of(session).is_none() {
             self.0.strangers.refuse(self.0.now());

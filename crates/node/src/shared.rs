@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
-use hyoshi_model::{HostId, Instant, Span, System};
+use hyoshi_model::{FeedbackLoop, HostId, Instant, Span, System};
 use hyoshi_orb::rt::{RequestTiming, machine_clock};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 use hyoshi_runtime::ChainThreads;
@@ -80,6 +80,11 @@ pub enum PeerEvent {
         /// Why.
         because: String,
     },
+    /// A host sends completions faster than the rates that a feedback loop here has set.
+    IgnoresRates {
+        /// Its name.
+        host: String,
+    },
     /// A host's clock has jumped: one of the two machines was suspended, or its node was moved.
     ClockJumped {
         /// Its name.
@@ -103,6 +108,9 @@ impl fmt::Display for PeerEvent {
             PeerEvent::Joined { host, .. } => write!(f, "host {host} returned"),
             PeerEvent::Lost { host, because } => write!(f, "host {host} was lost: {because}"),
             PeerEvent::Refused { host, because } => write!(f, "host {host} cannot join: {because}"),
+            PeerEvent::IgnoresRates { host } => {
+                write!(f, "host {host} ignores its adapted rates: faster completions are rejected")
+            }
             PeerEvent::ClockJumped { host } => {
                 write!(f, "the clock of host {host} jumped: one of the two machines was suspended")
             }
@@ -271,7 +279,12 @@ fn rate(system: &System, from: HostId, to: HostId) -> u64 {
         let outputs = replicated.map(|id| (id, u64::from(system.setting(epoch, id).legs)));
         completions.chain(outputs).map(|(id, jobs)| jobs * (rates[id.index()] / 1_000_000_000 + 1)).sum()
     };
-    2 * (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0) + 10
+    let loops = system.feedback.iter().filter(|one| system.processor(one.processor).host == from);
+    let adapts = |one: &&FeedbackLoop| {
+        system.adapted_on(one.processor).iter().any(|adapted| adapted.elsewhere.iter().any(|id| host(*id) == to))
+    };
+    let rates: u64 = loops.filter(adapts).map(|one| 1_000_000_000 / one.period.as_nanos().max(1) + 1).sum();
+    2 * (rates + (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0)) + 10
 }
 
 /// Unpredictable octets.

@@ -56,6 +56,10 @@ impl Peer for OtherClock {
         unreachable!("no test calls it")
     }
 
+    fn retime(&self, _: u64, _: &[wire::AdaptedRate]) -> Result<(), SystemException> {
+        unreachable!("no test calls it")
+    }
+
     fn keep(&self, _: u64) -> Result<(), SystemException> {
         unreachable!("no test calls it")
     }

@@ -1,8 +1,8 @@
 //! Machines that were rebooted: CLOCK_MONOTONIC begins with the machine. The other host is a servant with a clock of its
 //! own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use hyoshi_model::{Endpoint, Instant, Span, System};
 use hyoshi_node::idl::hyoshi_node::{
@@ -26,7 +26,7 @@ fn now() -> i64 {
 }
 
 /// A node of a host with another clock. It joins the caller's run, or has started a run of its own.
-struct Other {
+pub struct Other {
     host: &'static str,
     digest: [u8; 32],
     /// Its clock minus the own one.
@@ -34,14 +34,16 @@ struct Other {
     incarnation: AtomicU64,
     /// Instant 0 of its own run on its clock.
     begun: Option<i64>,
+    /// The rates that it received.
+    pub rates: Mutex<Vec<wire::AdaptedRate>>,
 }
 
 impl Other {
-    fn clock(&self) -> u64 {
+    pub fn clock(&self) -> u64 {
         (now() + self.ahead.load(Ordering::SeqCst)) as u64
     }
 
-    fn introduction(&self) -> wire::Introduction {
+    pub fn introduction(&self) -> wire::Introduction {
         let incarnation = self.incarnation.load(Ordering::SeqCst);
         wire::Introduction {
             version: wire::VERSION,
@@ -82,6 +84,11 @@ impl Peer for Other {
         Ok(())
     }
 
+    fn retime(&self, _: u64, rates: &[wire::AdaptedRate]) -> Result<(), SystemException> {
+        self.rates.lock().unwrap().extend_from_slice(rates);
+        Ok(())
+    }
+
     fn keep(&self, _: u64) -> Result<(), SystemException> {
         Ok(())
     }
@@ -104,7 +111,7 @@ impl Peer for Other {
 }
 
 /// Serves it at its host's endpoint.
-fn serve(system: &System, other: &Arc<Other>) -> Orb {
+pub fn serve(system: &System, other: &Arc<Other>) -> Orb {
     let host = system.hosts.iter().find(|host| host.name == other.host).unwrap();
     let Endpoint::Tcp(address) = &host.endpoints[0] else { unreachable!() };
     let orb = Orb::builder().listen(&format!("iiop://{address}")).unwrap().build().unwrap();
@@ -115,9 +122,9 @@ fn serve(system: &System, other: &Arc<Other>) -> Orb {
     orb
 }
 
-fn other(host: &'static str, system: &System, ahead: i64, begun: Option<i64>) -> Arc<Other> {
+pub fn other(host: &'static str, system: &System, ahead: i64, begun: Option<i64>) -> Arc<Other> {
     let (ahead, incarnation) = (AtomicI64::new(ahead), AtomicU64::new(1));
-    Arc::new(Other { host, digest: digest(system), ahead, incarnation, begun })
+    Arc::new(Other { host, digest: digest(system), ahead, incarnation, begun, rates: Mutex::default() })
 }
 
 fn tcp(duration: &str) -> String {

@@ -14,6 +14,7 @@ mod objects;
 mod peer;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
+mod rates;
 mod reboot;
 mod replicas;
 mod requests;

@@ -116,7 +116,7 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Retime { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
-            ) | TraceEvent::Input(Input::Signal(_))
+            ) | TraceEvent::Input(Input::Signal(_) | Input::Retime { .. })
                 | TraceEvent::Cpu(_)
         )
     }

@@ -131,6 +131,11 @@ impl FeedbackSummary {
         }
     }
 
+    /// True if only its rates were seen: another process runs the loop.
+    fn is_elsewhere(&self) -> bool {
+        self.samples == 0 && self.rates.iter().any(|rate| rate.changes > 0)
+    }
+
     fn set_points(&self) -> String {
         let utilisation = self.utilisation_set_ppm.map(|ppm| format!("U {}", percent(ppm.into())));
         let misses = self.miss_ratio_set_ppm.map(|ppm| format!("M {}", percent(ppm.into())));
@@ -166,7 +171,8 @@ impl Summary {
             column("utilisation, 2nd half"),
             column("misses"),
         ];
-        let rows = self.loops().map(|(processor, one)| {
+        let here = self.loops().filter(|(_, one)| !one.is_elsewhere());
+        let rows = here.map(|(processor, one)| {
             let steady = one.steady.as_ref();
             let utilisation = steady.and_then(|steady| Some((steady.utilisation_ppm?, steady.interval_ppm?)));
             let utilisation = utilisation.map_or("not measured".into(), |(mean, interval)| {
@@ -211,9 +217,13 @@ impl Summary {
                 h2 { "Feedback control of rates" }
                 @for (processor, one) in loops {
                     h3 { (processor) ": " (one.algorithm) ", " (one.set_points()) }
-                    p { "Solid: utilisation. Red: share of jobs that missed their deadlines. Dashed: the total declared
-                        utilisation that the loop has set." }
-                    (PreEscaped(chart(one)))
+                    @if one.is_elsewhere() {
+                        p { "Another process runs this loop. It set the rates of operations here." }
+                    } @else {
+                        p { "Solid: utilisation. Red: share of jobs that missed their deadlines. Dashed: the total
+                            declared utilisation that the loop has set." }
+                        (PreEscaped(chart(one)))
+                    }
                     table {
                         thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" } } }
                         tbody { @for rate in one.rates.iter().take(crate::terminal::MOST_ROWS) { tr {

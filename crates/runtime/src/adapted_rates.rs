@@ -40,6 +40,16 @@ impl AdaptedRates {
         true
     }
 
+    /// The latest period of a root; zero before the first.
+    pub fn latest(&self, root: OperationId) -> Span {
+        Span::from_nanos(self.periods[root.index()].load(Ordering::Relaxed))
+    }
+
+    /// All periods of a processor are new again.
+    pub fn renew(&self, processor: ProcessorId) {
+        self.changed[processor.index()].store(true, Ordering::Release);
+    }
+
     /// If some periods of a processor are new: passes all of them to `each`. True if there were some.
     pub fn take(&self, processor: ProcessorId, mut each: impl FnMut(OperationId, Span)) -> bool {
         let changed = &self.changed[processor.index()];

@@ -119,6 +119,7 @@ mod payload;
 mod policy_control;
 mod processor;
 mod remote;
+mod remote_rates;
 mod replica;
 mod requests;
 mod running;

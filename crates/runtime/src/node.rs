@@ -30,6 +30,7 @@ use crate::events::{EventFeed, EventInput, SupplierFeed, suppliers};
 use crate::link::{RemoteRings, connect};
 use crate::processor::ProcessorState;
 use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
+use crate::remote_rates::{ArrivingRates, DepartingRates};
 use crate::requests::{Refuse, RequestReader, Requests};
 use crate::running::{ProcessorThreads, RunThreads, RunningNode};
 use crate::start_error::{MOST_RELEASES, StartError};
@@ -239,7 +240,6 @@ impl Node {
             cells[first.index()] = Some(BodyCell::new(&system, (first, last), supplies[last.index()], choices, body));
         }
         refuse_storms(&system)?;
-        self.refuse_rates_across_processes(&system)?;
         self.cpus()?;
         let placed = self.placed.take().map_or_else(|| self.choose_cpus(), Ok)?;
         let (cpus, mut notes) = (placed.cpus, placed.notes);
@@ -331,26 +331,6 @@ impl Node {
         };
         let inputs = feeding.iter().filter(requested).filter_map(input).collect();
         Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals, events: Some((feed, inputs)) })
-    }
-
-    /// A loop sets rates only in its own process.
-    fn refuse_rates_across_processes(&self, system: &System) -> Result<(), StartError> {
-        let Some(here) = self.host else { return Ok(()) };
-        let host = |id: &OperationId| system.processor(system.operation(*id).on).host;
-        for one in &system.feedback {
-            let of_loop = system.processor(one.processor).host;
-            for adapted in system.adapted_on(one.processor) {
-                let mut others = adapted.elsewhere.iter().map(host).filter(|other| *other != of_loop);
-                if others.any(|other| other == here || of_loop == here) {
-                    return Err(StartError::NeedsOneProcess {
-                        operation: system.operation(adapted.root).name.clone(),
-                        does: "follows a feedback loop".into(),
-                        instead: "run without `--host`, or set a fixed rate".into(),
-                    });
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Starts the threads of one processor; they sleep.
@@ -496,33 +476,35 @@ impl Prepared {
 
 /// The rings to and from other hosts, by host.
 fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletions>, Vec<IncomingCompletions>) {
-    let (system, mut departures) = (&parts.common.system, Vec::<OutgoingCompletions>::new());
+    let system = &parts.common.system;
+    let mut departures: BTreeMap<HostId, OutgoingCompletions> = BTreeMap::new();
+    let outgoing = |to: HostId| {
+        let mut there = system.processor_ids().filter(|id| system.processor(*id).host == to);
+        // All processors of a host that runs elsewhere share a thread.
+        let wake = there.next().map(|id| parts.common.release_of(id).clone()).unwrap_or_default();
+        OutgoingCompletions::new(parts.common.clone(), to, wake)
+    };
     for (to, ring) in remote.departures {
-        match departures.iter_mut().find(|known| known.to == to) {
-            Some(known) => known.rings.push(ring),
-            None => {
-                let mut there = system.processor_ids().filter(|id| system.processor(*id).host == to);
-                // All processors of a host that runs elsewhere share a thread.
-                let wake = there.next().map(|id| parts.common.release_of(id).clone()).unwrap_or_default();
-                let mut added = OutgoingCompletions::new(parts.common.clone(), to, wake);
-                added.rings.push(ring);
-                departures.push(added);
-            }
-        }
+        departures.entry(to).or_insert_with(|| outgoing(to)).rings.push(ring);
+    }
+    let hosts = || (0..system.hosts.len() as u32).map(HostId);
+    for to in hosts().filter(|to| DepartingRates::new(&parts.common, *to).is_some()) {
+        departures.entry(to).or_insert_with(|| outgoing(to));
     }
     let mut rings: BTreeMap<HostId, Vec<_>> = BTreeMap::new();
     for (from, processor, ring) in remote.arrivals {
         let part = parts.processors.iter().find(|part| part.processor.id == processor);
         rings.entry(from).or_default().extend(part.map(|part| (part.processor.clone(), ring)));
     }
-    for from in (0..system.hosts.len() as u32).map(HostId) {
-        if !parts.common.replicated_from(from).is_empty() {
+    for from in hosts() {
+        let sets_rates = || !ArrivingRates::new(&parts.common, from).is_empty();
+        if !parts.common.replicated_from(from).is_empty() || sets_rates() {
             rings.entry(from).or_default();
         }
     }
     let common = &parts.common;
     let arrivals = rings.into_iter().map(|(from, rings)| IncomingCompletions::new(common.clone(), from, rings));
-    (departures, arrivals.collect())
+    (departures.into_values().collect(), arrivals.collect())
 }
 
 /// Whether the kernel grants real-time priorities to this process.

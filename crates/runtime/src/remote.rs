@@ -21,6 +21,7 @@ use crate::common::CommonState;
 use crate::link::{LINK, LinkItem, Receiver, Sender};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
+use crate::remote_rates::{AdaptedPace, ArrivingRates, DepartingRates};
 use crate::replica::{Flush, JobOutput, in_transit};
 use crate::start_error::StartError;
 use crate::wakeups::PendingWakeups;
@@ -37,6 +38,8 @@ pub struct OutgoingCompletions {
     replicated: Vec<OperationId>,
     /// Outputs that wait for their deadline.
     waiting: Vec<Flush>,
+    /// Rates that loops here set there.
+    rates: Option<DepartingRates>,
 }
 
 /// A completion or output that leaves for another host.
@@ -118,7 +121,22 @@ impl OutgoingCompletions {
         let own = system.operation_ids().filter(|id| common.runs(system.operation(*id).on));
         let replicated: Vec<OperationId> = own.filter(|id| system.replica_on(*id, to).is_some()).collect();
         let most = replicated.iter().map(|id| in_transit(system, *id, to)).sum();
-        OutgoingCompletions { to, rings: Vec::new(), wake, replicated, waiting: Vec::with_capacity(most), common }
+        let rates = DepartingRates::new(&common, to);
+        let waiting = Vec::with_capacity(most);
+        OutgoingCompletions { to, rings: Vec::new(), wake, replicated, waiting, rates, common }
+    }
+
+    /// The rates that loops here set on that host, as the periods of the first operations of their chains; none if none
+    /// has changed since the last call.
+    pub fn take_rates(&mut self) -> &[(OperationId, Span)] {
+        self.rates.as_mut().map_or(&[], |rates| rates.take(&self.common))
+    }
+
+    /// The rates did not arrive: [`OutgoingCompletions::take_rates`] returns all of them again.
+    pub fn repeat_rates(&self) {
+        if let Some(rates) = &self.rates {
+            rates.repeat(&self.common);
+        }
     }
 
     /// The target host.
@@ -213,6 +231,10 @@ pub struct IncomingCompletions {
     copies: BTreeMap<OperationId, CopyNumbers>,
     /// By operation with a replica here.
     replicas: BTreeMap<OperationId, IncomingReplica>,
+    /// Rates that loops of that host set here.
+    rates: ArrivingRates,
+    /// By source and target of completions that a loop here adapts.
+    paces: BTreeMap<(OperationId, OperationId), AdaptedPace>,
 }
 
 /// The source of a replica's values.
@@ -258,7 +280,8 @@ pub enum Rejected {
     /// The ring of its processor or the queue of its operation is full, or no payload buffer is free. For a publication
     /// also: its operation is busy or off.
     Full,
-    /// A publication less than `min_interval` after the last one.
+    /// A publication less than `min_interval` after the last one, or a completion of an operation that ignores its
+    /// adapted rate.
     TooSoon,
     /// The node has not started, or has ended.
     Idle,
@@ -280,7 +303,7 @@ impl fmt::Display for Rejected {
             Rejected::Implausible => "implausible times, or an implausible number",
             Rejected::TooLong => "payload longer than declared",
             Rejected::Full => "its queue is full, or it is busy or off",
-            Rejected::TooSoon => "less than `min_interval` after the last publication",
+            Rejected::TooSoon => "less than `min_interval` after the last publication, or above the adapted rate",
             Rejected::Idle => "the node is not running",
         })
     }
@@ -319,9 +342,19 @@ impl IncomingCompletions {
             (id, IncomingReplica { buffers, latest: None })
         };
         let replicas = common.replicated_from(from).into_iter().map(replica).collect();
+        let (rates, paces) = (ArrivingRates::new(&common, from), AdaptedPace::of(&common, from));
         let copies = system.operation_ids().filter(|id| own.contains(&system.operation(*id).on));
         let copies = copies.filter_map(|id| Some((id, CopyNumbers::of(&system, id)?))).collect();
-        IncomingCompletions { from, common, processors, outlets, copies, replicas }
+        IncomingCompletions { from, common, processors, outlets, copies, replicas, rates, paces }
+    }
+
+    /// Accepts a rate that a loop of that host sets here: the period of the first operation of a chain.
+    ///
+    /// # Errors
+    ///
+    /// If that host sets no rate of this operation, or the period is outside the operation's range.
+    pub fn retime(&mut self, root: OperationId, period: Span) -> Result<(), Rejected> {
+        self.rates.set(&self.common, root, period)
     }
 
     /// The source host.
@@ -349,6 +382,11 @@ impl IncomingCompletions {
         let is_early = signal.origin > now + AHEAD;
         if is_early || signal.period > LONGEST_SPAN || signal.number > MOST_NUMBER || !is_released {
             return Err(Rejected::Implausible);
+        }
+        if let Some(pace) = self.paces.get_mut(&(signal.from, signal.to))
+            && !pace.permits(now, self.common.rates.latest(pace.root))
+        {
+            return Err(Rejected::TooSoon);
         }
         let mut data = None;
         if !payload.is_empty() {
@@ -385,9 +423,13 @@ impl IncomingCompletions {
         Ok(())
     }
 
-    /// Call this when the other node has restarted. Its clock may have changed, so its outputs replace earlier ones.
+    /// Call this when the other node has restarted. Its clock may have changed, so its outputs replace earlier ones. It
+    /// does not know its adapted rates yet.
     pub fn begin_session(&mut self) {
         self.replicas.values_mut().for_each(|replica| replica.latest = None);
+        if let Ok(now) = running(&self.common) {
+            self.paces.values_mut().for_each(|pace| pace.restart(now));
+        }
     }
 
     /// Passes accepted completions to the dispatchers and wakes their lanes, on the calling thread. Call it from a

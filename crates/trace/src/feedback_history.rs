@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
 
-use crate::event::{DispatchDecision, TraceEvent};
+use crate::event::{DispatchDecision, Input, TraceEvent};
 
 /// The most points of a history. Then each two become one.
 const MOST: usize = 512;
@@ -18,6 +18,8 @@ pub struct FeedbackHistory {
     stride: u64,
     /// The latest period of each root, and the number of its changes.
     periods: BTreeMap<OperationId, (Span, u64)>,
+    /// The same as received by the processors of the roots.
+    received: BTreeMap<OperationId, (Span, u64)>,
 }
 
 /// The means of some successive samples.
@@ -108,11 +110,6 @@ impl FeedbackHistory {
         self.points.push(point);
     }
 
-    fn retime(&mut self, operation: OperationId, period: Span) {
-        let entry = self.periods.entry(operation).or_insert((period, 0));
-        *entry = (period, entry.1 + 1);
-    }
-
     /// The points, in order of time.
     pub fn points(&self) -> &[FeedbackPoint] {
         &self.points
@@ -124,9 +121,16 @@ impl FeedbackHistory {
     }
 
     /// The latest period of each adapted root, and the number of its changes. A root whose period the loop has not
-    /// changed is missing.
+    /// changed is missing. Without events of the loop's processor, which another process may run, they are those that
+    /// the roots have received.
     pub fn periods(&self) -> impl Iterator<Item = (OperationId, Span, u64)> + '_ {
-        self.periods.iter().map(|(operation, (period, changes))| (*operation, *period, *changes))
+        let periods = if self.is_elsewhere() { &self.received } else { &self.periods };
+        periods.iter().map(|(operation, (period, changes))| (*operation, *period, *changes))
+    }
+
+    /// True if rates were received from the loop, but it sampled elsewhere.
+    pub fn is_elsewhere(&self) -> bool {
+        self.samples == 0 && !self.received.is_empty()
     }
 
     /// The means of the points later than `from`; `None` if there is none.
@@ -149,30 +153,50 @@ impl FeedbackHistory {
 
 /// The histories of all processors. It receives the events of each processor in order.
 #[derive(Clone, Debug)]
-pub struct FeedbackHistories(Vec<FeedbackHistory>);
+pub struct FeedbackHistories {
+    all: Vec<FeedbackHistory>,
+    /// By root on its processor: the processor of its loop.
+    loops: BTreeMap<(ProcessorId, OperationId), ProcessorId>,
+}
 
 impl FeedbackHistories {
     /// Empty histories.
     pub fn new(system: &System) -> FeedbackHistories {
-        FeedbackHistories(vec![FeedbackHistory::default(); system.processors.len()])
+        let loops = system.feedback.iter().flat_map(|one| {
+            let roots = system.adapted_on(one.processor).into_iter().map(|adapted| adapted.root);
+            roots.map(|root| ((system.operation(root).on, root), one.processor))
+        });
+        FeedbackHistories { all: vec![FeedbackHistory::default(); system.processors.len()], loops: loops.collect() }
     }
 
     /// The next event of a processor.
     pub fn event(&mut self, processor: ProcessorId, now: Instant, event: &TraceEvent) {
-        let Some(history) = self.0.get_mut(processor.index()) else { return };
+        let Some(history) = self.all.get_mut(processor.index()) else { return };
         match event {
             TraceEvent::Decision(DispatchDecision::Sample { utilisation, ended, missed, total }) => {
                 history.sample(now, (*utilisation, *ended, *missed, *total));
             }
-            TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => history.retime(*operation, *period),
+            TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => {
+                retime(&mut history.periods, *operation, *period);
+            }
+            TraceEvent::Input(Input::Retime { operation, period }) => {
+                if let Some(of) = self.loops.get(&(processor, *operation)) {
+                    retime(&mut self.all[of.index()].received, *operation, *period);
+                }
+            }
             _ => {}
         }
     }
 
     /// The history of each processor.
     pub fn all(&self) -> &[FeedbackHistory] {
-        &self.0
+        &self.all
     }
+}
+
+fn retime(periods: &mut BTreeMap<OperationId, (Span, u64)>, operation: OperationId, period: Span) {
+    let entry = periods.entry(operation).or_insert((period, 0));
+    *entry = (period, entry.1 + 1);
 }
 
 #[cfg(test)]
@@ -196,6 +220,31 @@ mod tests {
         assert!((interval * 1e6 / (1.645 * deviation / f64::from(count).sqrt()) - 1.0).abs() < 0.01);
         assert_eq!(steady.miss_ratio, 0.05);
         assert_eq!(history.steady(Instant::from_nanos(u64::from(count))), None);
+    }
+
+    #[test]
+    fn rates_of_a_loop_elsewhere_are_those_that_its_roots_have_received() {
+        let text = "name = 'two'\n[processor.client]\n[processor.server]\n\
+            [feedback.server]\nalgorithm = 'FC-U'\nutilisation = '70%'\n\
+            [operation.poll]\non = 'client'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+            [operation.serve]\non = 'server'\nafter = { all = ['poll'] }\nwcet = '10ms'\n";
+        let system = hyoshi_model::read(text, "two.toml", None).unwrap().system;
+        let mut histories = FeedbackHistories::new(&system);
+        let [client, server] = [ProcessorId(0), ProcessorId(1)];
+        let (poll, now) = (OperationId(0), Instant::from_nanos(1));
+        let arrives = |ms| TraceEvent::Input(Input::Retime { operation: poll, period: Span::from_millis(ms) });
+        histories.event(client, now, &arrives(300));
+        histories.event(client, now, &arrives(200));
+        let found = |histories: &FeedbackHistories| histories.all()[1].periods().collect::<Vec<_>>();
+        assert!(histories.all()[1].is_elsewhere());
+        assert_eq!(found(&histories), [(poll, Span::from_millis(200), 2)]);
+        // With the loop's own decisions, these count once.
+        let sample = DispatchDecision::Sample { utilisation: None, ended: 0, missed: 0, total: 0 };
+        histories.event(server, now, &TraceEvent::Decision(sample));
+        let set = DispatchDecision::Retime { operation: poll, period: Span::from_millis(100) };
+        histories.event(server, now, &TraceEvent::Decision(set));
+        assert!(!histories.all()[1].is_elsewhere());
+        assert_eq!(found(&histories), [(poll, Span::from_millis(100), 1)]);
     }
 
     #[test]

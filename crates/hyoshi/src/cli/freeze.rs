@@ -3,22 +3,48 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hyoshi_model::{Deadline, Setting, Span, System, write};
+use hyoshi_model::{Deadline, FeedbackLoop, HostId, Setting, Span, System, write};
 use hyoshi_report::save;
 use hyoshi_trace::FeedbackHistory;
 
 use super::CliError;
 use super::output::cannot_write;
 
-/// Writes the system with fixed rates.
-pub(super) fn freeze(path: &Path, system: &System, histories: &[FeedbackHistory]) -> Result<(), CliError> {
-    let frozen = write(&frozen(system, histories));
+/// Writes the system with the rates that the loops of a host have found, or of all hosts.
+pub(super) fn freeze(
+    path: &Path,
+    system: &System,
+    host: Option<HostId>,
+    histories: &[FeedbackHistory],
+) -> Result<(), CliError> {
+    let frozen = write(&frozen(system, host, histories));
     save(path, &frozen).map_err(|error| cannot_write("the frozen rates", &error.path, &error.source))
 }
 
-fn frozen(system: &System, histories: &[FeedbackHistory]) -> System {
+/// Refuses a run without a loop: it finds no rates.
+pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> Result<(), CliError> {
+    if system.feedback.is_empty() {
+        let error = CliError::new(format!("`{file}` has no feedback loop, so no rates to freeze"));
+        return Err(error.help("add [feedback.PROCESSOR], or leave out --freeze"));
+    }
+    if let Some(host) = host
+        && !system.feedback.iter().any(|one| runs(system, Some(host), one))
+    {
+        let name = &system.hosts[host.index()].name;
+        let error = CliError::new(format!("no feedback loop runs on host `{name}`, so it finds no rates to freeze"));
+        let there = &system.hosts[system.processor(system.feedback[0].processor).host.index()].name;
+        return Err(error.help(format!("use --freeze with `--host {there}`")));
+    }
+    Ok(())
+}
+
+fn runs(system: &System, host: Option<HostId>, one: &FeedbackLoop) -> bool {
+    host.is_none_or(|host| system.processor(one.processor).host == host)
+}
+
+fn frozen(system: &System, host: Option<HostId>, histories: &[FeedbackHistory]) -> System {
     let mut rates: Vec<Option<Span>> = vec![None; system.operations.len()];
-    for one in &system.feedback {
+    for one in system.feedback.iter().filter(|one| runs(system, host, one)) {
         let found: BTreeMap<_, _> = histories
             .get(one.processor.index())
             .map_or_else(BTreeMap::new, |found| found.periods().map(|(root, period, _)| (root, period)).collect());
@@ -29,7 +55,7 @@ fn frozen(system: &System, histories: &[FeedbackHistory]) -> System {
         }
     }
     system.clone().with(|contents| {
-        contents.feedback.clear();
+        contents.feedback.retain(|one| !runs(system, host, one));
         for epoch in &mut contents.epochs {
             let settings = epoch.settings.iter().zip(&rates);
             epoch.settings =
@@ -66,11 +92,40 @@ mod tests {
         let mut histories = FeedbackHistories::new(&system);
         let retime = DispatchDecision::Retime { operation: OperationId(0), period: Span::from_millis(250) };
         histories.event(ProcessorId(0), Instant::ZERO, &TraceEvent::Decision(retime));
-        let written = write(&frozen(&system, histories.all()));
+        let written = write(&frozen(&system, None, histories.all()));
         let again = read(&written, "frozen.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}"));
         assert!(again.warnings.is_empty(), "{:?}", again.warnings);
         let period = |id: u32| again.system.setting(0, OperationId(id)).period;
         assert_eq!([0, 1, 2, 3].map(period), [250, 250, 500, 200].map(Span::from_millis));
         assert!(again.system.feedback.is_empty());
+    }
+
+    #[test]
+    fn a_host_freezes_the_rates_of_its_own_loops() {
+        let part = |name: &str| {
+            format!(
+                "[host.{name}]\nendpoints = ['tcp/127.0.0.1:7{}']\n[processor.{name}]\nhost = '{name}'\n\
+                [feedback.{name}]\nalgorithm = 'FC-U'\nutilisation = '70%'\n\
+                [operation.of_{name}]\non = '{name}'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n",
+                name.len()
+            )
+        };
+        let text = format!("name = 'two'\n[host.none]\n{}{}", part("one"), part("other"));
+        let system = read(&text, "two.toml", None).unwrap().system;
+        let mut histories = FeedbackHistories::new(&system);
+        let retime = DispatchDecision::Retime { operation: OperationId(1), period: Span::from_millis(250) };
+        histories.event(ProcessorId(1), Instant::ZERO, &TraceEvent::Decision(retime));
+        let [none, one, other] = [0, 1, 2].map(HostId);
+        assert!(system.hosts[other.index()].name == "other" && can_freeze("two.toml", &system, Some(one)).is_ok());
+        let refused = can_freeze("two.toml", &system, Some(none)).unwrap_err().to_string();
+        assert!(refused.contains("no feedback loop runs on host `none`"), "{refused}");
+        let frozen = frozen(&system, Some(other), histories.all());
+        let range = |id: u32| {
+            let setting = frozen.setting(0, OperationId(id));
+            [setting.period, setting.slowest]
+        };
+        assert_eq!(range(0), [100, 1_000].map(Span::from_millis));
+        assert_eq!(range(1), [250, 250].map(Span::from_millis));
+        assert_eq!(frozen.feedback.len(), 1);
     }
 }

@@ -33,7 +33,7 @@ use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 use super::costs::CostsFrom;
-use super::freeze::freeze;
+use super::freeze::{can_freeze, freeze};
 #[cfg(feature = "broker")]
 use super::lanes::LanePromises;
 use super::load::{Changes, LoadedSystem, load};
@@ -165,10 +165,7 @@ pub(super) fn run(
     ];
     apart(&outputs)?;
     if let Some(path) = &arguments.freeze {
-        if ready.system.feedback.is_empty() {
-            let error = CliError::new(format!("`{}` has no feedback loop, so no rates to freeze", ready.file));
-            return Err(error.help("add [feedback.PROCESSOR], or leave out --freeze"));
-        }
+        can_freeze(&ready.file, &ready.system, arguments.hosts.host(&ready.system)?)?;
         try_out("the frozen rates", path, &ready.file)?;
     }
     if let Some(path) = &report {
@@ -267,7 +264,7 @@ pub(super) fn run(
     let end = Instant::ZERO + finished.elapsed;
     watching.observer.close(end);
     let figures = watching.observer.figures(end);
-    let unfrozen = arguments.freeze.as_ref().and_then(|path| freeze(path, &ready.system, figures.feedback).err());
+    let unfrozen = arguments.freeze.as_ref().and_then(|path| freeze(path, &ready.system, host, figures.feedback).err());
     let late_outputs = late_outputs(&ready.system, figures.stats);
     let mut account = ReportInput {
         verb: "run",

@@ -1,0 +1,132 @@
+//! Rates that a loop of one host sets on another.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hyoshi_model::{OperationId, Span};
+use hyoshi_node::idl::hyoshi_node::{self as wire, Peer};
+use hyoshi_node::{PeerEvent, corbaloc};
+use hyoshi_orb::Orb;
+use hyoshi_runtime::RunningNode;
+use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
+
+use crate::common::{DRONE, Host, STATION, system, text, until, unused_address};
+use crate::reboot::{other, serve};
+
+/// The station's loop sets the rate of the drone's sensing: at its lowest, `draw` uses 8 % of the CPU.
+fn adapted() -> String {
+    let tcp = || format!("tcp/{}", unused_address());
+    let text = text(&tcp(), &tcp(), "60s");
+    let text = text.replace("every = \"10ms\"", "rate = [\"20Hz\", \"500Hz\"]").replace("critical = true", "");
+    text + "
+        [feedback.ground]
+        algorithm = \"FC-U\"
+        utilisation = \"50%\"
+        period = \"100ms\"
+        measure = \"lanes\"
+        [operation.draw]
+        on = \"ground\"
+        after = { all = [\"recognise\"] }
+        wcet = \"2ms\"
+        takes = { uniform = [\"4ms\", \"4ms\"] }
+        "
+}
+
+/// The periods that arrive at a node, until there are some.
+fn periods(running: &mut RunningNode, of: u32) -> Vec<Span> {
+    let mut periods = Vec::new();
+    until("rates arrive", || {
+        running.poll(&mut |_, _, event| match event {
+            TraceEvent::Input(Input::Retime { operation, period }) if operation == OperationId(of) => {
+                periods.push(period);
+            }
+            _ => {}
+        });
+        periods.len() > 3
+    });
+    periods
+}
+
+#[test]
+fn a_loop_sets_the_rates_of_another_host_also_after_that_host_has_started_anew() {
+    let text = adapted();
+    let mut station = Host::start(&text, STATION, Span::ZERO).unwrap();
+    let agreed = station.agree().unwrap();
+    let mut running = station.begin(&agreed);
+    for start in 0..2 {
+        let mut drone = Host::start(&text, DRONE, Span::from_secs(20)).unwrap();
+        let agreed = drone.agree().unwrap();
+        let mut theirs = drone.begin(&agreed);
+        let found = periods(&mut theirs, 0);
+        assert!(found.iter().all(|period| (2_000_000..=50_000_000).contains(&period.as_nanos())), "{found:?}");
+        let standing = &drone.peers.standing()[0];
+        assert_eq!(standing.rejected, 0, "{standing:?} after start {start}");
+        // The loop's own decisions are what arrives.
+        let mut set = Vec::new();
+        running.poll(&mut |_, _, event| match event {
+            TraceEvent::Decision(DispatchDecision::Retime { period, .. }) => set.push(period),
+            _ => {}
+        });
+        let last = &found[found.len() - 2..];
+        assert!(last.iter().all(|period| set.contains(period)), "{last:?} of {set:?}");
+        drop(theirs);
+        drop(drone);
+        until("the station notes that the drone has ended", || station.peers.standing()[0].state == "lost");
+    }
+    let events = station.peers.take_events();
+    assert!(!events.iter().any(|event| matches!(event, PeerEvent::IgnoresRates { .. })), "{events:?}");
+    drop(running);
+}
+
+#[test]
+fn a_host_that_ignores_its_rate_is_reported_and_held_to_it() {
+    let text = adapted();
+    let system = system(&text);
+    let drone = other("drone", &system, 0, None);
+    let orb = serve(&system, &drone);
+    let mut station = Host::start(&text, STATION, Span::ZERO).unwrap();
+    let agreed = station.agree().unwrap();
+    let mut running = station.begin(&agreed);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // 500 jobs a second, whatever it is asked for.
+        scope.spawn(|| {
+            let client = Orb::client().unwrap();
+            let at = corbaloc(&system.hosts[1].endpoints[0], "hyoshi-peer");
+            let peer = client.resolve_unchecked::<dyn Peer>(&at).unwrap();
+            let session = peer.introduce(&drone.introduction()).unwrap().session;
+            for number in 0.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let sent = agreed.clock.origin();
+                let sent = (drone.clock() as i64 - sent).max(0) as u64;
+                let what = wire::Completion {
+                    source: 0,
+                    target: 1,
+                    position: 0,
+                    number,
+                    origin: sent,
+                    period: 2_000_000,
+                    sent,
+                };
+                peer.complete(session, &what, &number.to_le_bytes()).unwrap();
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let mut events = Vec::new();
+        until("the station reports it", || {
+            running.poll(&mut |_, _, _| ());
+            events.extend(station.peers.take_events());
+            events.contains(&PeerEvent::IgnoresRates { host: "drone".into() })
+        });
+        over.store(true, Ordering::Relaxed);
+    });
+    let told = drone.rates.lock().unwrap().clone();
+    assert!(told.last().is_some_and(|rate| rate.operation == 0 && rate.period > 4_000_000), "{told:?}");
+    let standing = &station.peers.standing()[0];
+    assert!(standing.rejected > 10, "{standing:?}");
+    drop(running);
+    orb.shutdown();
+}
