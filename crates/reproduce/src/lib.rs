@@ -25,6 +25,7 @@ mod control;
 pub mod dt_ec;
 pub mod fcs;
 pub mod kokyu;
+pub mod nodes;
 
 pub use claim::{Claim, ClaimFinding, ClaimVerdict, Judgement};
 pub use control::{ExperimentControl, Length, Stopped};

@@ -294,9 +294,9 @@ fn d8(kernel: &DtEcKernel) -> Option<ClaimFinding> {
 #[cfg(test)]
 mod tests {
     use super::super::MeasuredWorkload;
-    use super::super::nodes::NodeParts;
     use super::*;
     use crate::claim::ClaimVerdict;
+    use crate::nodes::NodeParts;
 
     fn row(host: &str, jobs: u64, overhead: u64) -> HostRow {
         HostRow {

@@ -6,11 +6,11 @@ use hyoshi_report::html::{document, legend};
 use maud::{Markup, PreEscaped, html};
 
 use super::example::{ExampleSchedule, SUBTASKS};
-use super::nodes::NodeParts;
 use super::terminal::{title, variant};
 use super::workload::Topology;
 use super::{DtEcKernel, DtEcReproduction, MeasuredWorkload};
 use crate::claim::html::{tiles, verdicts};
+use crate::nodes::NodeParts;
 
 impl DtEcReproduction {
     /// The page. `command` is the command line that made it.

@@ -8,7 +8,6 @@
 pub mod claims;
 pub mod example;
 mod html;
-pub mod nodes;
 pub mod table;
 mod terminal;
 pub mod workload;
@@ -19,8 +18,8 @@ use serde::Serialize;
 
 use crate::claim::Judgement;
 use crate::control::{ExperimentControl, Length, NoResult, Stopped, or_note};
+use crate::nodes::{self, NodeFigures, NodeProgram};
 use example::{ExampleSchedule, ReleaseProtocol};
-use nodes::{NodeFigures, NodeProgram};
 use table::HostRow;
 use workload::{CommunicationModel, Topology, Workload};
 
@@ -135,7 +134,13 @@ pub fn on_kernel(
         let mut measured: Vec<Vec<NodeFigures>> = Vec::new();
         for run in 1..=runs {
             (control.step)(&format!("{}, run {run} of {runs}", workload.words()));
-            let figures = nodes::run(program, &workload, duration, control);
+            let figures = nodes::run(
+                program,
+                workload.topology.hosts(),
+                |ports, cpus| workload.text(duration, ports, cpus),
+                duration,
+                control,
+            );
             measured.extend(or_note(&workload.words(), figures, &mut kernel.notes, control)?);
         }
         let notes = measured.iter().flatten().flat_map(|node| &node.notes);

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::nodes::{NodeFigures, NodeParts};
 use super::workload::{CommunicationModel, Topology, Workload};
+use crate::nodes::{NodeFigures, NodeParts};
 
 /// A host in a workload: means over the runs. In sections 4.1 to 4.3 for each job of the host; in section 5 for 300 s.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use hyoshi_reproduce::dt_ec::nodes::{NodeProgram, run_node};
 use hyoshi_reproduce::dt_ec::{self, DtEcReproduction};
+use hyoshi_reproduce::nodes::{NodeProgram, run_node};
 
 use super::{KernelLength, PaperOutput, own_file, print, stopped, watched};
 use crate::cli::output::try_out;

@@ -1,4 +1,4 @@
-//! A workload on the kernel, with each node a process of its own. A node measures itself: the CPU time of its threads
+//! A system on the kernel, with each node a process of its own. A node measures itself: the CPU time of its threads
 //! between instant 0 and the end of the run, less the execution of its jobs, is its overhead.
 
 use std::fs;
@@ -11,16 +11,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hyoshi_model::{HostId, Instant, ProcessorId, Span, read, write};
+use hyoshi_model::{HostId, Instant, ProcessorId, Span, System, read, write};
 use hyoshi_node::{Agreed, NodePeers, NodeSettings};
 use hyoshi_os::process::ask_to_end;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, Wake, allowed_cpus, own_thread, own_threads};
-use hyoshi_runtime::Node;
+use hyoshi_runtime::{Node, Prepared};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{CpuEvent, CpuUser, DispatchDecision, JobOutcome, TraceEvent};
 use serde::{Deserialize, Serialize};
 
-use super::workload::Workload;
 use crate::control::{ExperimentControl, NoResult};
 
 /// The time that a node waits for the other nodes.
@@ -90,37 +89,62 @@ impl NodeFigures {
     }
 }
 
+/// A node that has agreed with the others on instant 0.
+pub(crate) struct JoinedNode {
+    pub system: Arc<System>,
+    pub prepared: Prepared,
+    pub clock: MonotonicClock,
+    /// The first CPU of its processors.
+    pub cpu: Option<u32>,
+    /// It leaves the run when it is dropped.
+    pub peers: NodePeers,
+}
+
+impl JoinedNode {
+    /// Reads a file, and joins as one of its hosts.
+    ///
+    /// # Errors
+    ///
+    /// The reason as text.
+    pub fn join(file: &Path, host: &str, interrupt: Interrupt) -> Result<JoinedNode, String> {
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let system = read(&text, &file.display().to_string(), None).map_err(|errors| errors.to_string())?.system;
+        let system = Arc::new(system);
+        let at =
+            system.hosts.iter().position(|one| one.name == host).ok_or_else(|| format!("unknown host `{host}`"))?;
+        let host = HostId(at as u32);
+        let plan = Plan::new(&system, &Strategies::built_in()).map_err(|unknown| unknown.to_string())?;
+        // Nodes share CPUs: a machine may have fewer of them than the experiment has hosts.
+        let mut node =
+            Node::for_host(system.clone(), Arc::new(plan), host).share_cpu(true).interrupt(interrupt.clone());
+        let cpu = node.cpus().map_err(|error| error.to_string())?.first().map(|(_, cpu)| *cpu);
+        let mut prepared = node.prepare().map_err(|error| error.to_string())?;
+        let settings = NodeSettings {
+            system: system.clone(),
+            text: write(&system),
+            host,
+            wait: GATHERING,
+            cpu,
+            tls: None,
+            carrier: None,
+            control: None,
+            events: None,
+            interrupt,
+        };
+        let peers = NodePeers::start(settings, &mut prepared).map_err(|error| error.to_string())?;
+        let Agreed { clock, .. } = peers.agree(|_| ()).map_err(|error| error.to_string())?;
+        Ok(JoinedNode { system, prepared, clock, cpu, peers })
+    }
+}
+
 /// Runs the node of one host of a file to its end: the part of a child process.
 ///
 /// # Errors
 ///
 /// The reason as text.
 pub fn run_node(file: &Path, host: &str) -> Result<NodeFigures, String> {
-    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let system = read(&text, &file.display().to_string(), None).map_err(|errors| errors.to_string())?.system;
-    let system = Arc::new(system);
-    let at = system.hosts.iter().position(|one| one.name == host).ok_or_else(|| format!("unknown host `{host}`"))?;
-    let host_id = HostId(at as u32);
-    let plan = Plan::new(&system, &Strategies::built_in()).map_err(|unknown| unknown.to_string())?;
     let interrupt = Interrupt::on_signals(Arc::new(Wake::new())).map_err(|error| error.to_string())?;
-    // Nodes share CPUs: a machine may have fewer of them than the experiment has hosts.
-    let mut node = Node::for_host(system.clone(), Arc::new(plan), host_id).share_cpu(true).interrupt(interrupt.clone());
-    let cpu = node.cpus().map_err(|error| error.to_string())?.first().map(|(_, cpu)| *cpu);
-    let mut prepared = node.prepare().map_err(|error| error.to_string())?;
-    let settings = NodeSettings {
-        system: system.clone(),
-        text: write(&system),
-        host: host_id,
-        wait: GATHERING,
-        cpu,
-        tls: None,
-        carrier: None,
-        control: None,
-        events: None,
-        interrupt,
-    };
-    let peers = NodePeers::start(settings, &mut prepared).map_err(|error| error.to_string())?;
-    let Agreed { clock, .. } = peers.agree(|_| ()).map_err(|error| error.to_string())?;
+    let JoinedNode { system, prepared, clock, peers, .. } = JoinedNode::join(file, host, interrupt)?;
     let mut figures =
         NodeFigures { host: host.to_owned(), length_ns: system.duration.as_nanos(), ..Default::default() };
     let mut sink = |_: ProcessorId, _: Instant, event: TraceEvent| figures.event(&event);
@@ -136,6 +160,7 @@ pub fn run_node(file: &Path, host: &str) -> Result<NodeFigures, String> {
     // Before its threads end.
     let after = own_threads().map_err(|error| error.to_string())?;
     let finished = running.stop(&mut sink);
+    drop(peers);
     figures.notes.extend(finished.notes.iter().map(ToString::to_string));
     if finished.lost.events > 0 {
         figures.notes.push(format!("{} events were lost; counts are incomplete", finished.lost.events));
@@ -194,20 +219,16 @@ impl NodeParts {
     }
 }
 
-/// Runs a workload once. `program` runs a node with `--node HOST --file FILE`, and prints [`NodeFigures`] as JSON.
-pub(super) fn run(
+/// Runs a system once. `text` makes its file from a port for each host and the CPUs of this process.
+pub(crate) fn run(
     program: &NodeProgram<'_>,
-    workload: &Workload,
+    hosts: &[&'static str],
+    text: impl FnOnce(&[u16], &[u32]) -> String,
     duration: Span,
     control: ExperimentControl<'_>,
 ) -> Result<Vec<NodeFigures>, NoResult> {
-    let hosts = workload.topology.hosts();
-    let listeners = hosts.iter().map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<Vec<_>>>()?;
-    let ports = listeners.iter().map(|one| one.local_addr().map(|at| at.port())).collect::<io::Result<Vec<_>>>()?;
-    let file = WorkloadFile::write(&workload.text(duration, &ports, &allowed_cpus()))?;
-    drop(listeners);
-    let mut nodes =
-        hosts.iter().map(|host| NodeProcess::start(program, &file.0, host)).collect::<Result<Vec<_>, _>>()?;
+    let file = WorkloadFile::new(hosts.len(), text)?;
+    let mut nodes = hosts.iter().map(|host| NodeProcess::start(program, &file, host)).collect::<Result<Vec<_>, _>>()?;
     let clock = MonotonicClock::start();
     while !nodes.iter_mut().all(NodeProcess::has_ended) {
         std::thread::sleep(POLL);
@@ -221,7 +242,7 @@ pub(super) fn run(
     nodes.into_iter().map(NodeProcess::figures).collect()
 }
 
-/// How a node is started.
+/// How a node is started: with `--node HOST --file FILE` it runs that host, and prints [`NodeFigures`] as JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeProgram<'a> {
     /// The program.
@@ -231,9 +252,17 @@ pub struct NodeProgram<'a> {
 }
 
 /// The file of a run, in a directory that only this user can enter. Dropping it removes both.
-struct WorkloadFile(PathBuf);
+pub(crate) struct WorkloadFile(PathBuf);
 
 impl WorkloadFile {
+    /// The file of a system with this number of hosts, each with a port of its own. `text` also gets the CPUs of this
+    /// process.
+    pub fn new(hosts: usize, text: impl FnOnce(&[u16], &[u32]) -> String) -> Result<WorkloadFile, NoResult> {
+        let listeners = (0..hosts).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<Vec<_>>>()?;
+        let ports = listeners.iter().map(|one| one.local_addr().map(|at| at.port())).collect::<io::Result<Vec<_>>>()?;
+        WorkloadFile::write(&text(&ports, &allowed_cpus()))
+    }
+
     fn write(text: &str) -> Result<WorkloadFile, NoResult> {
         let directory = hyoshi_os::process::unique().map(|name| {
             let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -241,7 +270,7 @@ impl WorkloadFile {
         })?;
         // Not if it exists: another user may control it.
         fs::DirBuilder::new().mode(0o700).create(&directory)?;
-        let file = WorkloadFile(directory.join("dt-ec.toml"));
+        let file = WorkloadFile(directory.join("system.toml"));
         fs::OpenOptions::new().write(true).create_new(true).open(&file.0)?.write_all(text.as_bytes())?;
         Ok(file)
     }
@@ -254,27 +283,27 @@ impl Drop for WorkloadFile {
 }
 
 /// A node in its own process. Dropping it ends the process.
-struct NodeProcess {
+pub(crate) struct NodeProcess {
     host: &'static str,
     child: Child,
     output: Vec<Option<JoinHandle<String>>>,
 }
 
 impl NodeProcess {
-    fn start(program: &NodeProgram<'_>, file: &Path, host: &'static str) -> Result<NodeProcess, NoResult> {
+    pub fn start(program: &NodeProgram<'_>, file: &WorkloadFile, host: &'static str) -> Result<NodeProcess, NoResult> {
         let mut command = Command::new(program.path);
-        command.args(program.words).args(["--node", host, "--file"]).arg(file);
+        command.args(program.words).args(["--node", host, "--file"]).arg(&file.0);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let output = vec![stdout.map(all), stderr.map(all)];
         Ok(NodeProcess { host, child, output })
     }
 
-    fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    fn figures(mut self) -> Result<NodeFigures, NoResult> {
+    pub fn figures(mut self) -> Result<NodeFigures, NoResult> {
         let mut read = |at: usize| self.output[at].take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         let (output, errors) = (read(0), read(1));
         serde_json::from_str(&output).map_err(|_| {
