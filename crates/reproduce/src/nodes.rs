@@ -263,6 +263,11 @@ impl WorkloadFile {
         WorkloadFile::write(&text(&ports, &allowed_cpus()))
     }
 
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     fn write(text: &str) -> Result<WorkloadFile, NoResult> {
         let directory = hyoshi_os::process::unique().map(|name| {
             let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -117,7 +117,7 @@ mod tests {
         histories.event(ProcessorId(1), Instant::ZERO, &TraceEvent::Decision(retime));
         let [none, one, other] = [0, 1, 2].map(HostId);
         assert!(system.hosts[other.index()].name == "other" && can_freeze("two.toml", &system, Some(one)).is_ok());
-        let refused = can_freeze("two.toml", &system, Some(none)).unwrap_err().to_string();
+        let refused = can_freeze("two.toml", &system, Some(none)).unwrap_err().message();
         assert!(refused.contains("no feedback loop runs on host `none`"), "{refused}");
         let frozen = frozen(&system, Some(other), histories.all());
         let range = |id: u32| {

@@ -13,6 +13,7 @@ use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
 use hyoshi_report::{TerminalStyle, save};
 use hyoshi_reproduce::claim::terminal::{reasons, verdicts};
+use hyoshi_reproduce::nodes::run_node;
 use hyoshi_reproduce::{ExperimentControl, Judgement, Length, Stopped};
 use serde::Serialize;
 
@@ -56,6 +57,27 @@ impl From<KernelLength> for Length {
             KernelLength::Usual => Length::Usual,
             KernelLength::Paper => Length::Paper,
         }
+    }
+}
+
+/// A node of an experiment: a process that runs one host of a file, and prints its measurements.
+#[derive(Debug, Args)]
+struct ExperimentNode {
+    /// The host
+    #[arg(long, hide = true, requires = "file")]
+    node: Option<String>,
+    /// The file
+    #[arg(long, hide = true, requires = "node")]
+    file: Option<PathBuf>,
+}
+
+impl ExperimentNode {
+    /// Runs it; `None` if the arguments name no node.
+    fn run(&self) -> Result<Option<VerbOutcome>, CliError> {
+        let (Some(host), Some(file)) = (&self.node, &self.file) else { return Ok(None) };
+        let figures = run_node(file, host).map_err(CliError::new)?;
+        streams::out(format_args!("{}\n", serde_json::to_string(&figures).map_err(CliError::new)?))?;
+        Ok(Some(VerbOutcome::Success))
     }
 }
 

@@ -219,15 +219,16 @@ fn on_kernel(kernel: &FcsKernel) -> Markup {
                 h3 { "Experiment I: CPU time of a loop (table 3)" }
                 div class="wide" {
                     table {
-                        thead { tr { th { "variant" } th class="n" { "runs" } th class="n" { "lanes and timers" } th class="n" { "\u{b1} (90 %)" } th class="n" { "each sample" } th class="n" { "\u{b1}" } th class="n" { "with a period of 4 s" } th class="n" { "paper" } } }
+                        thead { tr { th { "variant" } th class="n" { "runs" } th class="n" { "server" } th class="n" { "\u{b1} (90 %)" } th class="n" { "each sample" } th class="n" { "\u{b1}" } th class="n" { "of it clients" } th class="n" { "with a period of 4 s" } th class="n" { "paper" } } }
                         tbody { @for one in &kernel.overhead { tr {
                             td { (one.variant.name()) }
                             td class="n" { (one.runs) }
                             td class="n" { (precise(one.utilisation_ppm)) }
                             td class="n" { (precise(one.interval_ppm)) }
-                            @if one.variant == FcsVariant::Open { td {} td {} td {} td {} } @else {
+                            @if one.variant == FcsVariant::Open { td {} td {} td {} td {} td {} } @else {
                                 td class="n" { (format!("{:.1} us", one.cost_ns as f64 / 1e3)) }
                                 td class="n" { (nanos(one.cost_interval_ns)) }
+                                td class="n" { (format!("{:.1} us", one.client_cost_ns as f64 / 1e3)) }
                                 td class="n" { (format!("{:.4} %", one.overhead_ppm / 1e4)) }
                                 td class="n" { @if let Some(percent) = one.paper_percent { (format!("{percent:.2} %")) } }
                             }

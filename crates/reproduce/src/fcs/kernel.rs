@@ -1,23 +1,25 @@
-//! The loops on the kernel: real threads at real-time priorities, with shorter times and as many samples.
+//! The loops on the kernel: real threads at real-time priorities, with shorter times and as many samples. Clients and
+//! server are processes of their own: invocations and rates are IIOP messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as WallInstant};
 
-use hyoshi_model::{Span, System};
-use hyoshi_os::{Spawn, ThreadPolicy};
+use hyoshi_model::{Span, write};
+use hyoshi_os::{Interrupt, Spawn, ThreadPolicy, Wake};
 use hyoshi_replay::Observer;
-use hyoshi_runtime::{EventSink, Node};
+use hyoshi_runtime::{EventSink, RunningNode};
 use hyoshi_trace::TraceEvent;
 use serde::Serialize;
 
 use super::FcsServer;
 use super::overhead::{self, LoopOverhead};
-use super::run::{FcsRun, plan};
+use super::run::FcsRun;
 use super::varying::{self, VaryingRun};
-use super::workload::{ExecutionStep, FcsVariant, FcsWorkload, SAMPLING_PERIOD};
+use super::workload::{ExecutionStep, FcsHosts, FcsVariant, FcsWorkload, SAMPLING_PERIOD};
 use crate::control::{ExperimentControl, Length, NoResult, Stopped, or_note};
 use crate::kokyu::kernel::grants_real_time;
+use crate::nodes::{JoinedNode, NodeProcess, NodeProgram, WorkloadFile};
 
 /// The time between two polls of the rings.
 const POLL: Duration = Duration::from_millis(20);
@@ -77,12 +79,17 @@ impl Length {
     }
 }
 
-/// Everything on the kernel.
+/// Everything on the kernel. `program` runs the clients.
 ///
 /// # Errors
 ///
 /// If `control` stops it.
-pub fn run(seed: u64, length: Length, control: ExperimentControl<'_>) -> Result<FcsKernel, Stopped> {
+pub fn run(
+    program: &NodeProgram<'_>,
+    seed: u64,
+    length: Length,
+    control: ExperimentControl<'_>,
+) -> Result<FcsKernel, Stopped> {
     let scale = length.scale();
     let samples = |count: u64| Span::from_nanos(SAMPLING_PERIOD.as_nanos() * count);
     let mut kernel = FcsKernel {
@@ -101,7 +108,7 @@ pub fn run(seed: u64, length: Length, control: ExperimentControl<'_>) -> Result<
         let duration = samples(length.samples_with(variant));
         let workload = FcsWorkload::new(variant, FcsServer::A.gain_percent(), duration, seed);
         let workload = FcsWorkload { scale, capped: true, ..workload };
-        let measured = measured(&workload, &mut kernel.notes, control);
+        let measured = measured(program, &workload, &mut kernel.notes, control);
         kernel.runs.extend(or_note(name, measured, &mut kernel.notes, control)?);
         kernel.cap_ppm = workload.system().processors[0].hard_cap.ppm;
     }
@@ -111,12 +118,12 @@ pub fn run(seed: u64, length: Length, control: ExperimentControl<'_>) -> Result<
     let within = |step: &ExecutionStep| step.at_ns < duration.as_nanos();
     let steps = workload.steps.iter().copied().filter(within).collect();
     let workload = FcsWorkload { duration, steps, scale, capped: true, ..workload };
-    let starved = starvation(&workload, &mut kernel.notes, control);
+    let starved = starvation(program, &workload, &mut kernel.notes, control);
     if let Some((run, wait)) = or_note("experiment III, FC-M", starved, &mut kernel.notes, control)? {
         kernel.varying = Some(VaryingRun::of(&workload, run));
         kernel.longest_wait_ns = Some(wait.as_nanos());
     }
-    kernel.overhead = overhead::measure(seed, length, &mut kernel.notes, control)?;
+    kernel.overhead = overhead::measure(program, seed, length, &mut kernel.notes, control)?;
     kernel.notes.sort();
     kernel.notes.dedup();
     Ok(kernel)
@@ -124,45 +131,70 @@ pub fn run(seed: u64, length: Length, control: ExperimentControl<'_>) -> Result<
 
 /// A run with its samples.
 fn measured(
+    program: &NodeProgram<'_>,
     workload: &FcsWorkload,
     notes: &mut Vec<String>,
     control: ExperimentControl<'_>,
 ) -> Result<FcsRun, NoResult> {
-    let system = Arc::new(workload.system());
-    observed(node(&system), workload, &system, notes, control)
+    let server = Server::join(program, workload)?;
+    server.observed(notes, control)
 }
 
-fn observed(
-    node: Node,
-    workload: &FcsWorkload,
-    system: &System,
-    notes: &mut Vec<String>,
-    control: ExperimentControl<'_>,
-) -> Result<FcsRun, NoResult> {
-    let mut observer = Observer::new(system);
-    let mut sink = |processor, now, event: TraceEvent| {
-        if Observer::counts(&event) {
-            observer.event(processor, now, &event);
+/// The server's node, in this process.
+struct Server {
+    node: JoinedNode,
+    clients: NodeProcess,
+    workload: FcsWorkload,
+    _file: WorkloadFile,
+}
+
+impl Server {
+    /// Starts the clients, and waits for them.
+    fn join(program: &NodeProgram<'_>, workload: &FcsWorkload) -> Result<Server, NoResult> {
+        let mut workload = workload.clone();
+        let file = WorkloadFile::new(FcsHosts::NAMES.len(), |ports, cpus| {
+            workload.hosts = Some(FcsHosts::new(ports, cpus));
+            write(&workload.system())
+        })?;
+        let [server, client] = FcsHosts::NAMES;
+        let clients = NodeProcess::start(program, &file, client)?;
+        let interrupt = Interrupt::manual(Arc::new(Wake::new()));
+        let node = JoinedNode::join(file.path(), server, interrupt).map_err(NoResult::Because)?;
+        if node.peers.standing().iter().any(|one| one.state != "joined") {
+            let because = |_| NoResult::Because("the clients did not join".into());
+            return Err(clients.figures().map_or_else(|error| error, because));
         }
-    };
-    run_node(node, workload.variant.name(), &mut sink, notes, control)?;
-    Ok(FcsRun::of(workload, system, &mut observer))
+        Ok(Server { node, clients, workload, _file: file })
+    }
+
+    fn observed(self, notes: &mut Vec<String>, control: ExperimentControl<'_>) -> Result<FcsRun, NoResult> {
+        let Server { node: JoinedNode { system, prepared, clock, peers, .. }, clients, workload, _file } = self;
+        let mut observer = Observer::new(&system);
+        let mut sink = |processor, now, event: TraceEvent| {
+            if Observer::counts(&event) {
+                observer.event(processor, now, &event);
+            }
+        };
+        run_node(prepared.begin(clock), workload.variant.name(), &mut sink, notes, control)?;
+        drop(peers);
+        notes.extend(clients.figures()?.notes);
+        Ok(FcsRun::of(&workload, &system, &mut observer))
+    }
 }
 
-/// The same, beside an ordinary thread on the same CPU that wants to run every 5 ms: with the longest time for which it
-/// did not.
+/// The same, beside an ordinary thread on the server's CPU that wants to run every 5 ms: with the longest time for which
+/// it did not.
 fn starvation(
+    program: &NodeProgram<'_>,
     workload: &FcsWorkload,
     notes: &mut Vec<String>,
     control: ExperimentControl<'_>,
 ) -> Result<(FcsRun, Span), NoResult> {
-    let system = Arc::new(workload.system());
-    let mut node = node(&system);
-    let cpus = node.cpus().map_err(|error| NoResult::Because(error.to_string()))?;
+    let server = Server::join(program, workload)?;
     let over = Arc::new(AtomicBool::new(false));
     let seen = over.clone();
     let spawn = Spawn::new("ordinary").policy(ThreadPolicy::Other);
-    let spawn = cpus.first().map_or(Spawn::new("ordinary"), |(_, cpu)| spawn.cpu(*cpu));
+    let spawn = server.node.cpu.map_or(Spawn::new("ordinary"), |cpu| spawn.cpu(cpu));
     let ordinary = spawn.spawn(move || {
         let (mut longest, mut last) = (Duration::ZERO, WallInstant::now());
         while !seen.load(Ordering::Relaxed) {
@@ -173,7 +205,7 @@ fn starvation(
         }
         longest
     })?;
-    let ran = observed(node, workload, &system, notes, control);
+    let ran = server.observed(notes, control);
     over.store(true, Ordering::Relaxed);
     let longest = ordinary.join().unwrap_or_default();
     Ok((ran?, Span::from_nanos(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX))))
@@ -182,19 +214,14 @@ fn starvation(
 /// How often the ordinary thread wants to run.
 const WANTED_EVERY: Duration = Duration::from_millis(5);
 
-pub(super) fn node(system: &Arc<System>) -> Node {
-    Node::new(system.clone(), Arc::new(plan(system)))
-}
-
 /// Runs a node to its end.
-pub(super) fn run_node(
-    node: Node,
+fn run_node(
+    mut running: RunningNode,
     name: &str,
     sink: &mut EventSink<'_>,
     notes: &mut Vec<String>,
     control: ExperimentControl<'_>,
 ) -> Result<(), NoResult> {
-    let mut running = node.start().map_err(|error| NoResult::Because(error.to_string()))?;
     while !running.finished() {
         if (control.stop)() {
             running.stop(sink);

@@ -9,7 +9,7 @@ use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate;
 use serde::Serialize;
 
-use super::workload::{FcsVariant, FcsWorkload};
+use super::workload::{FcsVariant, FcsWorkload, TASKS};
 use crate::control::{ExperimentControl, Stopped};
 
 /// A sampling period.
@@ -115,11 +115,11 @@ impl FcsRun {
             total_ppm: ppm(point.total()),
         });
         let found: Vec<_> = history.periods().collect();
-        let rates = system.operation_ids().map(|id| {
+        let rates = system.operation_ids().take(TASKS).map(|id| {
             let setting = system.setting(0, id);
             let last = found.iter().find(|(root, ..)| *root == id).map_or(setting.slowest, |(_, period, _)| *period);
             FcsRate {
-                task: system.operation(id).name.clone(),
+                task: system.operation(workload.method_of(id)).name.clone(),
                 start_ns: setting.slowest.as_nanos(),
                 period_ns: last.as_nanos(),
                 shortest_ns: setting.period.as_nanos(),
@@ -141,7 +141,7 @@ impl FcsRun {
         // Before the first step.
         let until = workload.steps.first().map_or(u64::MAX, |step| step.at_ns / workload.scale);
         run.gain_measured = run.gain(until);
-        run.model_settled_after = run.gain_measured.and_then(|gain| run.model(system, gain));
+        run.model_settled_after = run.gain_measured.and_then(|gain| run.model(workload, system, gain));
         run
     }
 
@@ -182,12 +182,12 @@ impl FcsRun {
         (sums.0 > 0).then(|| sums.1 as f64 / sums.0 as f64)
     }
 
-    fn model(&self, system: &System, gain: f64) -> Option<u64> {
+    fn model(&self, workload: &FcsWorkload, system: &System, gain: f64) -> Option<u64> {
         self.variant.algorithm()?;
         let control = system.feedback.first()?;
         let total = |period: fn(&FcsRate) -> u64| {
-            let part =
-                |(id, rate): (_, &FcsRate)| system.setting(0, id).wcet.as_nanos() as f64 / period(rate).max(1) as f64;
+            let work = |id| system.setting(0, workload.method_of(id)).wcet.as_nanos() as f64;
+            let part = |(id, rate): (_, &FcsRate)| work(id) / period(rate).max(1) as f64;
             system.operation_ids().zip(&self.rates).map(part).sum::<f64>()
         };
         let start = total(|rate| rate.start_ns);

@@ -173,9 +173,10 @@ fn overhead(style: TerminalStyle, kernel: &FcsKernel) -> String {
     let columns = [
         column("variant"),
         column("runs"),
-        column("lanes and timers"),
+        column("server"),
         column("each sample"),
         column("±"),
+        column("of it clients").spare(1),
         column("at 4 s"),
         column("paper").if_any(),
     ];
@@ -188,6 +189,7 @@ fn overhead(style: TerminalStyle, kernel: &FcsKernel) -> String {
             CellValue::figure(format!("{} \u{b1}{:.2}", precise(one.utilisation_ppm), one.interval_ppm as f64 / 1e4)),
             or_base(CellValue::signed_time(one.cost_ns)),
             or_base(CellValue::time(one.cost_interval_ns)),
+            or_base(CellValue::signed_time(one.client_cost_ns)),
             or_base(CellValue::figure(format!("{:.4} %", one.overhead_ppm / 1e4))),
             CellValue::figure(one.paper_percent.map_or(String::new(), |percent| format!("{percent:.2} %"))),
         ]

@@ -1,4 +1,7 @@
-//! The system of section 4.1 as data: twelve tasks under RMS on one processor, with a loop or with fixed rates.
+//! The system of section 4.1 as data: twelve tasks under RMS on one processor, with a loop or with fixed rates. With
+//! hosts, each task has a client on another host, which invokes it at its rate.
+
+use std::borrow::Cow;
 
 use hyoshi_model::{
     Contents, Deadline, Epoch, ExecutionTime, FeedbackAlgorithm, FeedbackLoop, HardCap, Instant, JobId, OperationId,
@@ -30,6 +33,9 @@ pub const SAMPLING_PERIOD: Span = Span::from_secs(4);
 
 /// The number of tasks.
 pub const TASKS: usize = 12;
+
+/// The execution time of a client.
+const CLIENT: Span = Span::from_micros(20);
 
 /// Execution times vary by this much around their mean, in percent: repeated runs differ.
 const VARIATION_PERCENT: u64 = 5;
@@ -95,6 +101,26 @@ pub struct ExecutionStep {
     pub percent: [u64; 3],
 }
 
+/// The hosts of a run in two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FcsHosts {
+    /// The ports of server and client.
+    pub ports: [u16; 2],
+    /// Their CPUs.
+    pub cpus: [u32; 2],
+}
+
+impl FcsHosts {
+    /// Their names.
+    pub const NAMES: [&str; 2] = ["server", "client"];
+
+    /// From ports and the CPUs of this process.
+    pub fn new(ports: &[u16], cpus: &[u32]) -> FcsHosts {
+        let cpu = |place: usize| cpus.get(place % cpus.len().max(1)).copied().unwrap_or(0);
+        FcsHosts { ports: [ports[0], ports[1]], cpus: [cpu(0), cpu(1)] }
+    }
+}
+
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FcsWorkload {
@@ -120,6 +146,8 @@ pub struct FcsWorkload {
     pub scale: u64,
     /// Whether the usual caps limit the lanes. The paper had none.
     pub capped: bool,
+    /// The hosts of server and clients; `None`: the server releases the tasks itself.
+    pub hosts: Option<FcsHosts>,
 }
 
 impl FcsWorkload {
@@ -137,6 +165,7 @@ impl FcsWorkload {
             seed,
             scale: 1,
             capped: false,
+            hosts: None,
         }
     }
 
@@ -151,7 +180,7 @@ impl FcsWorkload {
 
     /// As a system.
     pub fn system(&self) -> System {
-        let contents = match read(FILE, "fcs.toml", None) {
+        let contents = match read(&self.file(), "fcs.toml", None) {
             Ok(loaded) => loaded.system.into_contents(),
             Err(errors) => unreachable!("the built-in workload is read by every test: {errors}"),
         };
@@ -188,6 +217,33 @@ impl FcsWorkload {
         System::new(system)
     }
 
+    /// The workload as a file, before its rates are drawn.
+    fn file(&self) -> Cow<'static, str> {
+        let Some(FcsHosts { ports, cpus }) = self.hosts else { return FILE.into() };
+        let mut parts = FILE.split("[operation.\"method");
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        let place = |of: usize| format!("host = \"{}\"\ncpu = {}\n", FcsHosts::NAMES[of], cpus[of]);
+        text = text.replace("[processor.server]\n", &format!("[processor.server]\n{}", place(0)));
+        text += &format!("[processor.client]\n{}", place(1));
+        for (name, port) in FcsHosts::NAMES.iter().zip(ports) {
+            text += &format!("[host.{name}]\nendpoints = [\"tcp/127.0.0.1:{port}\"]\n");
+        }
+        let (mut clients, mut methods) = (String::new(), String::new());
+        for part in parts {
+            let (name, keys) = part.split_once("\"]\n").unwrap_or_default();
+            let (rate, rest) = keys.split_once('\n').unwrap_or_default();
+            clients += &format!("[operation.\"client{name}\"]\non = \"client\"\n{rate}\nwcet = \"{CLIENT}\"\n");
+            let after = format!("after = {{ all = [\"client{name}\"] }}");
+            methods += &format!("[operation.\"method{name}\"]\non = \"server\"\n{after}\n{rest}");
+        }
+        (text + &clients + &methods).into()
+    }
+
+    /// The operation that a task runs at the server.
+    pub fn method_of(&self, task: OperationId) -> OperationId {
+        OperationId(task.0 + self.hosts.map_or(0, |_| TASKS as u32))
+    }
+
     fn control(&self, declared: &FeedbackLoop) -> Option<FeedbackLoop> {
         let algorithm = match self.variant.algorithm() {
             Some(algorithm) => algorithm,
@@ -209,30 +265,34 @@ impl FcsWorkload {
         let lowest = self.lowest_mhz();
         let declared = &contents.epochs[0].settings;
         let total = |of: &dyn Fn(usize) -> f64| (0..TASKS).map(of).sum::<f64>();
-        let estimate = |task: usize| declared[task].wcet.as_nanos() as f64 / 1e9;
+        let estimate =
+            |task: usize| declared[self.method_of(OperationId(task as u32)).index()].wcet.as_nanos() as f64 / 1e9;
         let start = total(&|task| estimate(task) * lowest[task] as f64 / 1e3);
-        let of = |(task, setting): (usize, &Setting)| {
+        let of = |(operation, setting): (usize, &Setting)| {
+            let task = operation % TASKS;
+            let is_client = self.hosts.is_some() && operation < TASKS;
             let mean = setting.wcet.as_nanos() * self.gain_percent / 100 * percent[method(task)] / 100 / self.scale;
             let varies = mean * VARIATION_PERCENT / 100;
-            let mut setting = Setting {
-                wcet: self.scaled(setting.wcet),
-                bcet: Span::from_nanos(1),
-                execution_time: ExecutionTime::Uniform(
-                    Span::from_nanos(mean - varies),
-                    Span::from_nanos(mean + varies),
-                ),
-                period: self.scaled(setting.period),
-                slowest: self.scaled(period(lowest[task] as f64)),
-                ..setting.clone()
-            };
+            let mut setting = setting.clone();
+            if !is_client {
+                let (least, most) = (Span::from_nanos(mean - varies), Span::from_nanos(mean + varies));
+                setting.wcet = self.scaled(setting.wcet);
+                (setting.bcet, setting.execution_time) = (Span::from_nanos(1), ExecutionTime::Uniform(least, most));
+            }
+            (setting.period, setting.slowest) = (self.scaled(setting.period), self.scaled(period(lowest[task] as f64)));
             if let Some(held) = self.held_ppm {
                 setting.period = self.scaled(period(lowest[task] as f64 * held as f64 / 1e6 / start));
                 let loops = self.variant.algorithm().is_some() || self.sampled;
                 let width = setting.period.as_nanos() / HELD_WITHIN * u64::from(loops);
                 setting.slowest = setting.period + Span::from_nanos(width);
             }
-            setting.deadline = Deadline::Own(setting.period);
-            setting.phase = draw(self.seed, task, (0, setting.slowest.as_nanos() - 1));
+            setting.deadline = match setting.deadline {
+                Deadline::Origin(_) => Deadline::Origin(setting.period),
+                _ => Deadline::Own(setting.period),
+            };
+            if operation < TASKS {
+                setting.phase = draw(self.seed, task, (0, setting.slowest.as_nanos() - 1));
+            }
             setting
         };
         declared.iter().enumerate().map(of).collect()
@@ -307,6 +367,30 @@ mod tests {
         let lowest = held(true).lowest_mhz();
         let ratio = |task: usize| settings[task].period.as_nanos() as f64 * lowest[task] as f64;
         assert!((1..TASKS).all(|task| (ratio(task) / ratio(0) - 1.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn with_hosts_the_server_has_the_same_tasks_and_the_clients_their_rates() {
+        let one = FcsWorkload::new(FcsVariant::FcU, 200, Span::from_secs(800), 1);
+        let hosts = Some(FcsHosts::new(&[7001, 7002], &[0]));
+        let two = FcsWorkload { hosts, scale: 10, ..one.clone() }.system();
+        let one = FcsWorkload { scale: 10, ..one }.system();
+        assert_eq!(two.operations.len(), 2 * TASKS);
+        let adapted = two.adapted_on(two.feedback[0].processor);
+        assert_eq!(adapted.len(), TASKS);
+        for (task, adapted) in adapted.iter().enumerate() {
+            let id = OperationId(task as u32);
+            let method = OperationId((task + TASKS) as u32);
+            assert_eq!((adapted.root, adapted.here.as_slice()), (id, &[method][..]));
+            let (of_one, client, method) = (one.setting(0, id), two.setting(0, id), two.setting(0, method));
+            assert_eq!((client.period, client.slowest, client.phase), (of_one.period, of_one.slowest, of_one.phase));
+            assert_eq!((method.wcet, &method.execution_time), (of_one.wcet, &of_one.execution_time));
+            assert_eq!(method.deadline, Deadline::Origin(client.period));
+            assert!(method.deadline_adapts());
+        }
+        let text = hyoshi_model::write(&two);
+        let again = read(&text, "fcs.toml", None).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(hyoshi_model::write(&again.system), text);
     }
 
     #[test]

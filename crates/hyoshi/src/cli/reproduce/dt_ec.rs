@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hyoshi_reproduce::dt_ec::{self, DtEcReproduction};
-use hyoshi_reproduce::nodes::{NodeProgram, run_node};
+use hyoshi_reproduce::nodes::NodeProgram;
 
-use super::{KernelLength, PaperOutput, own_file, print, stopped, watched};
+use super::{ExperimentNode, KernelLength, PaperOutput, own_file, print, stopped, watched};
 use crate::cli::output::try_out;
-use crate::cli::{CliError, Format, VerbOutcome, streams};
+use crate::cli::{CliError, Format, VerbOutcome};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -24,19 +24,13 @@ pub(super) struct Arguments {
     /// Write no page
     #[arg(long, conflicts_with = "report")]
     no_report: bool,
-    /// A node of the experiment: run this host of the file, and print its measurements
-    #[arg(long, hide = true, requires = "file")]
-    node: Option<String>,
-    /// The file of a node
-    #[arg(long, hide = true, requires = "node")]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    node: ExperimentNode,
 }
 
 pub(super) fn dt_ec(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
-    if let (Some(host), Some(file)) = (&arguments.node, &arguments.file) {
-        let figures = run_node(file, host).map_err(CliError::new)?;
-        streams::out(format_args!("{}\n", serde_json::to_string(&figures).map_err(CliError::new)?))?;
-        return Ok(VerbOutcome::Success);
+    if let Some(outcome) = arguments.node.run()? {
+        return Ok(outcome);
     }
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;

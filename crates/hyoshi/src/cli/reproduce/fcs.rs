@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hyoshi_reproduce::fcs::{self, FcsReproduction, kernel};
+use hyoshi_reproduce::nodes::NodeProgram;
 
-use super::{KernelLength, PaperOutput, print, stopped, watched};
+use super::{ExperimentNode, KernelLength, PaperOutput, own_file, print, stopped, watched};
 use crate::cli::load::seed;
 use crate::cli::output::try_out;
 use crate::cli::{CliError, Format, VerbOutcome};
@@ -27,16 +28,22 @@ pub(super) struct Arguments {
     /// Write no page
     #[arg(long, conflicts_with = "report")]
     no_report: bool,
+    #[command(flatten)]
+    node: ExperimentNode,
 }
 
 pub(super) fn fcs(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
+    if let Some(outcome) = arguments.node.run()? {
+        return Ok(outcome);
+    }
     let report = (!arguments.no_report).then_some(arguments.report.as_path());
     report.map_or(Ok(()), |path| try_out("the page", path, ""))?;
     let figures = watched(format, |watch| {
         let mut figures = fcs::run(arguments.seed, watch).map_err(stopped)?;
         if !arguments.sim_only {
             let length = arguments.length.into();
-            figures.kernel = Some(kernel::run(arguments.seed, length, watch).map_err(stopped)?);
+            let program = NodeProgram { path: &own_file()?, words: &["reproduce", "fcs"] };
+            figures.kernel = Some(kernel::run(&program, arguments.seed, length, watch).map_err(stopped)?);
         }
         Ok(figures)
     })?;
