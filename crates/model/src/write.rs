@@ -92,7 +92,7 @@ pub fn write(system: &System) -> String {
             line(&mut text, "loss", percentage(link.loss_ppm));
         }
     }
-    system.feedback.iter().for_each(|one| write_feedback(&mut text, system, one));
+    system.feedback.iter().for_each(|one| write_feedback(&mut text, system, one, &names));
     write_programs(&mut text, system);
     write_epochs(&mut text, system, &templates);
     text
@@ -318,7 +318,7 @@ fn write_broker(text: &mut String, broker: &Broker) {
     line(text, "cpus", format!("[{}]", cpus.join(", ")));
 }
 
-fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop) {
+fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop, names: &dyn Fn(&[OperationId]) -> String) {
     header(text, "feedback", &system.processor(one.processor).name);
     line(text, "algorithm", quoted(one.algorithm.name()));
     if one.algorithm.uses_utilisation() {
@@ -332,8 +332,14 @@ fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop) {
         line(text, "measure", quoted("lanes"));
     }
     line(text, "gains", format!("{{ ga = {:?}, gm = {:?} }}", one.gains.ga, one.gains.gm));
-    if one.start == StartRates::Highest {
-        line(text, "start", quoted("highest"));
+    match &one.start {
+        StartRates::Lowest => {}
+        StartRates::Highest => line(text, "start", quoted("highest")),
+        StartRates::Given(periods) => {
+            let roots = system.adapted_on(one.processor).into_iter().map(|adapted| adapted.root);
+            let rates = roots.zip(periods).map(|(root, period)| format!("{} = {}", name(names, root), time(*period)));
+            line(text, "start", format!("{{ {} }}", rates.collect::<Vec<_>>().join(", ")));
+        }
     }
     if one.divide != RateDivision::Proportional {
         line(text, "divide", quoted(one.divide.name()));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hyoshi_model::{OperationId, Trigger, read, read_file, write};
+use hyoshi_model::{OperationId, Span, StartRates, Trigger, read, read_file, write};
 use proptest::prelude::*;
 
 fn round_trip(text: &str, dir: Option<&Path>) {
@@ -26,6 +26,19 @@ fn every_example_survives_being_written_and_read() {
     for path in systems {
         round_trip(&read_file(&path).unwrap().text, Some(&examples));
     }
+}
+
+#[test]
+fn start_rates_of_single_operations_survive() {
+    let text = "name = 'start'\n[processor.main]\n[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\n\
+                start = { track = '10Hz', 'poll.2' = '30.5ms' }\n\
+                [operation.track]\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+                [operation.poll]\nrate = ['2Hz', '50Hz']\nwcet = '1ms'\ncount = 2\n\
+                [operation.show]\nrate = ['4Hz', '20Hz']\nwcet = '1ms'\n";
+    let system = read(text, "start.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let expected = [100_000, 500_000, 30_500, 250_000].map(Span::from_micros).to_vec();
+    assert_eq!(system.feedback[0].start, StartRates::Given(expected));
+    round_trip(text, None);
 }
 
 #[test]

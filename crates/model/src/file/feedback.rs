@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::expand::Operations;
-use super::log::{AtPlace, Log};
+use super::log::{AtPlace, Log, Place};
 use super::names::Names;
-use super::table::Table;
+use super::table::{Table, in_order, log_complaint};
 use super::value::InputValue;
 use crate::feedback::{
     ALGORITHMS, DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates,
@@ -25,7 +25,7 @@ pub(super) fn read(
     let mut sound = true;
     for (name, table) in top.named(log, "feedback") {
         let one = names.find(log, name).map(ProcessorId);
-        match one.and_then(|processor| read_loop(log, name, &table, processor)) {
+        match one.and_then(|processor| read_loop(log, name, &table, (contents, operations), processor)) {
             Some(one) => {
                 sound &= has_work(log, name, contents, &one);
                 loops.push((name, one));
@@ -37,7 +37,13 @@ pub(super) fn read(
     sound.then(|| loops.into_iter().map(|(_, one)| one).collect())
 }
 
-fn read_loop(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>, processor: ProcessorId) -> Option<FeedbackLoop> {
+fn read_loop(
+    log: &mut Log,
+    name: AtPlace<&str>,
+    table: &Table<'_>,
+    (contents, operations): (&Contents, &Operations<'_>),
+    processor: ProcessorId,
+) -> Option<FeedbackLoop> {
     let algorithm = table.choice(log, "algorithm")?;
     let algorithm = algorithm.map(|position| ALGORITHMS[position].0);
     let utilisation = set_point(log, table, "utilisation", algorithm, algorithm.value.uses_utilisation());
@@ -51,7 +57,7 @@ fn read_loop(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>, processor: P
         None => Some(DesignGains::default()),
     };
     let measure = table.choice(log, "measure");
-    let start = table.choice(log, "start");
+    let start = start(log, table, (contents, operations), processor);
     let divide = table.choice(log, "divide");
     let anti_windup = table.read(log, "anti_windup", InputValue::truth);
     if table.misread {
@@ -65,7 +71,7 @@ fn read_loop(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>, processor: P
         period: period?.value,
         measure: [LoadMeasure::Cpu, LoadMeasure::Lanes][measure?.value],
         gains: gains?,
-        start: [StartRates::Lowest, StartRates::Highest][start?.value].clone(),
+        start: start?,
         divide: RateDivision::ALL[divide?.value],
         anti_windup: anti_windup?.value,
     };
@@ -76,6 +82,55 @@ fn read_loop(log: &mut Log, name: AtPlace<&str>, table: &Table<'_>, processor: P
         return None;
     }
     Some(one)
+}
+
+/// `start = "lowest"`, `"highest"` or `{ track = "10Hz" }`.
+fn start(
+    log: &mut Log,
+    table: &Table<'_>,
+    (contents, operations): (&Contents, &Operations<'_>),
+    processor: ProcessorId,
+) -> Option<StartRates> {
+    let given = table.read(log, "start", |given| match given {
+        InputValue::Table(rates) => Ok(Err(rates)),
+        word => word.choice(&["lowest", "highest"]).map(Ok),
+    })?;
+    let rates = match given.value {
+        Ok(0) => return Some(StartRates::Lowest),
+        Ok(_) => return Some(StartRates::Highest),
+        Err(rates) => rates,
+    };
+    let adapted = contents.adapted_on(processor);
+    let mut periods: Vec<_> = adapted.iter().map(|one| contents.setting(0, one.root).slowest).collect();
+    let mut sound = true;
+    for (key, value) in in_order(rates) {
+        let (name, place) = (AtPlace::new(&**key.get_ref(), Place::from(key.span())), Place::from(value.span()));
+        let period = InputValue::of(value.get_ref()).period();
+        let period = period.map_err(|complaint| log_complaint(log, name.value, place, complaint)).ok();
+        let found = operations.find(log, name);
+        let (Some(period), Some(found)) = (period, found) else {
+            sound = false;
+            continue;
+        };
+        for id in found.into_iter().flatten().map(OperationId) {
+            let Some(at) = adapted.iter().position(|one| one.root == id) else {
+                log.error(name.place, format!("the loop does not adapt `{}`", operations.name(id)))
+                    .help("name a periodic operation with a range of rates that runs here, or leads here");
+                sound = false;
+                continue;
+            };
+            let setting = contents.setting(0, id);
+            if !(setting.period..=setting.slowest).contains(&period) {
+                let range = format!("its periods are {} to {}", setting.period, setting.slowest);
+                log.error(place, format!("`{}` cannot begin with a period of {period}", operations.name(id)))
+                    .label(range)
+                    .help("begin with a rate within the range");
+                sound = false;
+            }
+            periods[at] = period;
+        }
+    }
+    sound.then_some(StartRates::Given(periods))
 }
 
 /// The shortest sampling period.

@@ -104,6 +104,8 @@ pub enum Kind {
     Table(&'static str),
     /// This word, or a table of the section.
     WordOr(&'static str, &'static str),
+    /// One of these words, or a table of names of the section and rates or periods.
+    WordsOrRates(&'static [&'static str], &'static str),
     /// A table of names of the section and times.
     TimeOf(&'static str),
     /// Such a name, or a list of them.
@@ -937,7 +939,12 @@ const FEEDBACK: &[Key] = &[
         Described("the defaults of its keys"),
         "The design of the controllers.",
     ),
-    key("start", Kind::Choice(&["lowest", "highest"]), Value("\"lowest\""), "The rates before the first sample."),
+    key(
+        "start",
+        Kind::WordsOrRates(&["lowest", "highest"], "operation"),
+        Value("\"lowest\""),
+        "The rates before the first sample; of single operations with a table, then the others begin at their lowest.",
+    ),
     key(
         "divide",
         Kind::Choice(&["proportional", "proportional-clipped", "value"]),

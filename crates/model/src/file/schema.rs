@@ -109,6 +109,9 @@ fn kind(kind: Kind) -> Value {
         Kind::TimeOr(path) => or(time(), table(path)),
         Kind::WordOr(word, path) => or(json!({ "enum": [word] }), table(path)),
         Kind::Table(path) => table(path),
+        Kind::WordsOrRates(words, _) => {
+            or(json!({ "enum": words }), json!({ "type": "object", "additionalProperties": or(rate(), time()) }))
+        }
         Kind::TimeOf(_) => json!({ "type": "object", "additionalProperties": time() }),
         Kind::NameOrNames(_) => or(text(), list(text())),
         Kind::NameOf(_) => json!({ "type": "object", "additionalProperties": or(text(), list(text())) }),

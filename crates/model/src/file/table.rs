@@ -269,6 +269,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Size => "\"64B\"",
         Kind::Bandwidth => "\"100Mbit/s\"",
         Kind::Choice(words) => words.first().copied().unwrap_or("\"...\""),
+        Kind::WordsOrRates(..) => "{ name = \"10Hz\" }",
         Kind::TimeOf(_) => "{ name = \"0.3ms\" }",
         Kind::NameOf(_) => "{ name = \"a\" }",
         Kind::Tables("host.network") => "[{ device = \"eth0\", rate = \"100Mbit/s\" }]",

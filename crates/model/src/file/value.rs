@@ -246,6 +246,14 @@ impl<'a> InputValue<'a> {
         self.one_or_pair("rates", rate).map(|(slow, fast)| (fast.0, slow.0))
     }
 
+    /// A period, as a rate or a time.
+    pub fn period(self) -> Read<Span> {
+        match self {
+            InputValue::Text(text) if !text.ends_with("Hz") => self.positive_time(),
+            given => given.quantity(Measure::Rate, quantity::period),
+        }
+    }
+
     pub fn table(self, such_as: &str) -> Read<&'a DeTable<'a>> {
         match self {
             InputValue::Table(table) => Ok(table),
