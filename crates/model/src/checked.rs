@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use crate::feedback::StartRates;
+use crate::feedback::{DesignGains, StartRates};
 use crate::ids::{HostId, OperationId};
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
@@ -138,7 +138,7 @@ fn check(contents: &Contents) {
         let name = &contents.processor(one.processor).name;
         let adapted = contents.adapted_on(one.processor).len();
         assert!(adapted > 0, "the loop of processor `{name}` must have an operation to adapt");
-        let gains = [one.gains.ga, one.gains.gm].iter().all(|gain| (1e-6..=1e6).contains(gain));
+        let gains = [one.gains.ga, one.gains.gm].iter().all(|gain| DesignGains::RANGE.contains(gain));
         let points = [
             (one.algorithm.uses_utilisation(), one.utilisation_ppm),
             (one.algorithm.uses_miss_ratio(), one.miss_ratio_ppm),

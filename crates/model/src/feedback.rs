@@ -105,6 +105,11 @@ pub struct DesignGains {
     pub gm: f64,
 }
 
+impl DesignGains {
+    /// The range of each.
+    pub const RANGE: core::ops::RangeInclusive<f64> = 1e-6..=1e6;
+}
+
 impl Default for DesignGains {
     /// Those of FCS/nORB.
     fn default() -> Self {

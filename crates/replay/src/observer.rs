@@ -206,6 +206,12 @@ impl<'a> Observer<'a> {
         &self.stats
     }
 
+    /// The statistics so far, and the samples of the feedback loop of each processor.
+    pub fn progress(&mut self) -> (&Stats, &[FeedbackHistory]) {
+        self.catch_up();
+        (&self.stats, self.feedback.all())
+    }
+
     /// All figures until `now`. No event may be later.
     pub fn figures(&mut self, now: Instant) -> Figures<'_> {
         self.catch_up();

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_model::{FeedbackLoop, Instant, Span, System};
-use hyoshi_trace::FeedbackHistory;
+use hyoshi_model::{FeedbackLoop, Instant, OperationId, Span, System};
+use hyoshi_trace::stats::Row;
+use hyoshi_trace::{FeedbackHistory, Stats};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
@@ -61,6 +62,10 @@ pub struct RateSummary {
     pub range_ns: (u64, u64),
     /// How often its period changed.
     pub changes: u64,
+    /// The declared worst case of a job of each operation on the loop's processor with this rate, in all.
+    pub declared_ns: u64,
+    /// The mean execution time that was measured instead; `None` if some of them completed no job.
+    pub measured_ns: Option<u64>,
 }
 
 /// Some successive samples.
@@ -83,8 +88,13 @@ fn ppm(part: f64) -> u64 {
 }
 
 impl FeedbackSummary {
-    /// The loop `of` a system, from its samples until `duration` has passed.
-    pub fn new(system: &System, of: &FeedbackLoop, history: &FeedbackHistory, duration: Span) -> FeedbackSummary {
+    /// The loop `of` a system, from its samples until `duration` has passed, and the statistics of its jobs.
+    pub fn new(
+        system: &System,
+        of: &FeedbackLoop,
+        (history, stats): (&FeedbackHistory, &Stats),
+        duration: Span,
+    ) -> FeedbackSummary {
         let over_time = history.points().iter().map(|point| SampleSummary {
             at_ns: point.at.as_nanos(),
             samples: point.samples,
@@ -111,7 +121,24 @@ impl FeedbackSummary {
             let setting = system.setting(0, one.root);
             let start = of.start.period_of(place, setting);
             let (period, changes) = changed.get(&one.root).copied().unwrap_or((start, 0));
+            let work = |id: &OperationId| {
+                let setting = system.setting(0, *id);
+                setting.wcet.as_nanos().saturating_mul(setting.legs.into())
+            };
+            let mean = |id: &OperationId| {
+                let rows = stats.rows_of(*id).iter().map(Row::execution);
+                let (jobs, sum) = rows.filter_map(|one| Some((one.count(), one.mean()?))).fold(
+                    (0, 0),
+                    |(jobs, sum): (u64, u128), (count, mean)| {
+                        (jobs + count, sum + u128::from(count) * u128::from(mean.as_nanos()))
+                    },
+                );
+                let legs = u128::from(system.setting(0, *id).legs);
+                (jobs > 0).then(|| (sum * legs / u128::from(jobs)) as u64)
+            };
             RateSummary {
+                declared_ns: one.here.iter().map(work).fold(0, u64::saturating_add),
+                measured_ns: one.here.iter().map(mean).sum(),
                 operation: system.operation(one.root).name.clone(),
                 period_ns: period.as_nanos(),
                 range_ns: (setting.period.as_nanos(), setting.slowest.as_nanos()),
@@ -141,6 +168,37 @@ impl FeedbackSummary {
         let misses = self.miss_ratio_set_ppm.map(|ppm| format!("M {}", percent(ppm.into())));
         utilisation.into_iter().chain(misses).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The latest sample of each loop, its set points and up to this number of rates, each loop in a line.
+pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rates: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (one, history) in system.feedback.iter().filter_map(|one| Some((one, feedback.get(one.processor.index())?))) {
+        let mut line = system.processor(one.processor).name.clone();
+        if let Some(latest) = history.latest() {
+            let utilisation = latest.utilisation().map_or("unknown".into(), |part| percent(ppm(part)));
+            line += &format!(" U {utilisation}");
+            if one.algorithm.uses_utilisation() {
+                line += &format!(" of {}", percent(one.utilisation_ppm.into()));
+            }
+            line += &format!(" M {}", percent(ppm(latest.miss_ratio())));
+            if one.algorithm.uses_miss_ratio() {
+                line += &format!(" of {}", percent(one.miss_ratio_ppm.into()));
+            }
+        }
+        let found: BTreeMap<_, _> = history.periods().map(|(root, period, _)| (root, period)).collect();
+        let roots = system.adapted_on(one.processor).into_iter().map(|adapted| adapted.root);
+        for (root, period) in roots.filter_map(|root| Some((root, found.get(&root)?))).take(rates) {
+            line += &format!("  {} {}", system.operation(root).name, hertz(period.as_nanos()));
+        }
+        if found.len() > rates && rates > 0 {
+            line += &format!("  … and {} more", found.len() - rates);
+        }
+        if history.latest().is_some() || !found.is_empty() && rates > 0 {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 /// A rate for people.
@@ -193,13 +251,22 @@ impl Summary {
     }
 
     pub(crate) fn rate_table(&self, look: TerminalStyle) -> Option<String> {
-        let columns = [column("operation"), column("range"), column("at the end"), column("changes").spare(1)];
+        let columns = [
+            column("operation"),
+            column("range"),
+            column("at the end"),
+            column("changes").spare(1),
+            column("declared").spare(1),
+            column("measured"),
+        ];
         let rates = self.loops().flat_map(|(_, one)| &one.rates).map(|one| {
             vec![
                 CellValue::words(&one.operation),
                 CellValue::figure(format!("{} – {}", hertz(one.range_ns.1), hertz(one.range_ns.0))),
                 CellValue::figure(hertz(one.period_ns)),
                 CellValue::figure(count(one.changes)),
+                CellValue::time(one.declared_ns),
+                CellValue::figure(one.measured_ns.map_or("-".into(), nanos)),
             ]
         });
         let rows: Vec<_> = rates.collect();
@@ -225,11 +292,14 @@ impl Summary {
                         (PreEscaped(chart(one)))
                     }
                     table {
-                        thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" } } }
+                        thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" }
+                            th class="n" { "declared" } th class="n" { "measured" } } }
                         tbody { @for rate in one.rates.iter().take(crate::terminal::MOST_ROWS) { tr {
                             td { (rate.operation) }
                             td class="n" { (hertz(rate.range_ns.1)) " – " (hertz(rate.range_ns.0)) }
                             td class="n" { (hertz(rate.period_ns)) }
+                            td class="n" { (nanos(rate.declared_ns)) }
+                            td class="n" { (rate.measured_ns.map_or("-".into(), nanos)) }
                         } } }
                     }
                 }

@@ -128,7 +128,7 @@ impl ReportInput<'_> {
     fn feedback(&self, id: ProcessorId) -> Option<FeedbackSummary> {
         let of = self.system.feedback.iter().find(|one| one.processor == id)?;
         let history = self.figures.feedback.get(id.index())?;
-        Some(FeedbackSummary::new(self.system, of, history, self.duration))
+        Some(FeedbackSummary::new(self.system, of, (history, self.figures.stats), self.duration))
     }
 
     fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {

@@ -7,8 +7,9 @@ use crossterm::queue;
 use crossterm::style::{Color, Stylize};
 use crossterm::terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate};
 use hyoshi_model::{Instant, Span, System};
-use hyoshi_trace::{Counts, Stats};
+use hyoshi_trace::{Counts, FeedbackHistory, Stats};
 
+use crate::feedback::latest_samples;
 use crate::figures::{count, counted, nanos, percent, printable, share};
 use crate::terminal::{TerminalStyle, can_redraw, cut};
 
@@ -62,13 +63,20 @@ impl<W: Write> LiveTable<W> {
         self.shown.is_none_or(|shown| now.since(shown) >= every)
     }
 
-    /// Shows the state at `now`. The caller ignores errors: a run continues without its display.
-    pub fn show(&mut self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> io::Result<()> {
+    /// Shows the state at `now`, with the samples of the loop of each processor. The caller ignores errors: a run
+    /// continues without its display.
+    pub fn show(
+        &mut self,
+        now: Instant,
+        system: &System,
+        (stats, feedback): (&Stats, &[FeedbackHistory]),
+        lost_events: u64,
+    ) -> io::Result<()> {
         self.measure(now, system, stats);
         self.shown = Some(now);
         let text = match self.redraws {
-            true => self.table(now, system, stats, lost_events),
-            false => self.line(now, system, stats, lost_events),
+            true => self.table(now, system, (stats, feedback), lost_events),
+            false => self.line(now, system, (stats, feedback), lost_events),
         };
         if self.redraws {
             queue!(self.to, BeginSynchronizedUpdate)?;
@@ -118,7 +126,13 @@ impl<W: Write> LiveTable<W> {
     }
 
     /// `12s/48s  region 3  critical made 1,234 missed 0  non-critical made 5 missed 0 cancelled 2`, for logs and pipes.
-    fn line(&self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> String {
+    fn line(
+        &self,
+        now: Instant,
+        system: &System,
+        (stats, feedback): (&Stats, &[FeedbackHistory]),
+        lost_events: u64,
+    ) -> String {
         let mut line = format!("{}/{}", nanos(now.as_nanos()), nanos(self.asked.as_nanos()));
         let region = self.region(now, system);
         if !region.is_empty() {
@@ -130,13 +144,22 @@ impl<W: Write> LiveTable<W> {
                 line.push_str(&format!(" cancelled {}", count(counts.cancelled())));
             }
         }
+        for one in latest_samples(system, feedback, 0) {
+            line.push_str(&format!("  {one}"));
+        }
         if lost_events > 0 {
             line.push_str(&format!("  {}", counted(lost_events, "event lost", "events lost")));
         }
         self.look.wrap(&(printable(&line) + "\n"))
     }
 
-    fn table(&self, now: Instant, system: &System, stats: &Stats, lost_events: u64) -> String {
+    fn table(
+        &self,
+        now: Instant,
+        system: &System,
+        (stats, feedback): (&Stats, &[FeedbackHistory]),
+        lost_events: u64,
+    ) -> String {
         let width = usize::from(self.look.width.unwrap_or(80)).clamp(20, 100);
         let mut lines: Vec<(String, Option<Color>)> = Vec::new();
         let done = u128::from(now.as_nanos()) * 1_000_000 / u128::from(self.asked.as_nanos().max(1));
@@ -166,6 +189,11 @@ impl<W: Write> LiveTable<W> {
         if let Some(more @ 1..) = system.processors.len().checked_sub(MOST_PROCESSORS) {
             lines.push((format!("  … and {more} more processors"), None));
         }
+        let samples = latest_samples(system, feedback, MOST_RATES);
+        if !samples.is_empty() {
+            lines.push((String::new(), None));
+            lines.extend(samples.into_iter().map(|one| (format!("  {one}"), None)));
+        }
         if lost_events > 0 {
             lines.push((
                 format!("  {}, because a ring was full", counted(lost_events, "event lost", "events lost")),
@@ -189,6 +217,9 @@ fn bar(ppm: u64, width: usize) -> String {
     let full = (ppm.min(1_000_000) as usize * width + 500_000) / 1_000_000;
     format!("{}{}", "█".repeat(full), "░".repeat(width - full))
 }
+
+/// Rates of a loop that the live table shows.
+const MOST_RATES: usize = 6;
 
 /// Processors that the live table shows; it must fit on a screen.
 const MOST_PROCESSORS: usize = 12;

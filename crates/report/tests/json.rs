@@ -62,7 +62,12 @@ fn feedback() -> Value {
         histories.event(ProcessorId(0), at, &TraceEvent::Decision(sample));
     }
     let duration = Span::from_secs(8);
-    let one = hyoshi_report::FeedbackSummary::new(&system, &system.feedback[0], &histories.all()[0], duration);
+    let one = hyoshi_report::FeedbackSummary::new(
+        &system,
+        &system.feedback[0],
+        (&histories.all()[0], &hyoshi_trace::Stats::new(&system)),
+        duration,
+    );
     assert_eq!((one.settled_after, one.steady.map(|steady| steady.samples)), (Some(1), Some(1)));
     assert_eq!(one.rates[0].period_ns, 1_000_000_000);
     serde_json::to_value(one).unwrap()

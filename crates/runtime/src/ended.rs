@@ -128,6 +128,15 @@ pub enum RunNote {
         /// The processors.
         processors: Vec<String>,
     },
+    /// The kernel reports the load of a CPU in steps that are coarse for a feedback loop.
+    CoarseLoad {
+        /// The processor.
+        processor: String,
+        /// The step.
+        step: Span,
+        /// The sampling period.
+        period: Span,
+    },
     /// `/dev/cpu_dma_latency` is held: the CPUs of the machine enter no deep idle states.
     Awake,
     /// CPUs may enter deep idle states, which delay wake-ups: the kernel does not permit this run to forbid them.
@@ -196,6 +205,11 @@ impl fmt::Display for RunNote {
                 f,
                 "no hard cap on processor {}: critical overload starves all ordinary threads",
                 processors.join(", ")
+            ),
+            RunNote::CoarseLoad { processor, step, period } => write!(
+                f,
+                "the kernel reports the load of processor `{processor}` in steps of {step}, coarse for a sampling \
+                 period of {period}: use a longer period, or `measure = \"lanes\"`"
             ),
             RunNote::Awake => f.write_str(
                 "/dev/cpu_dma_latency is held at 0 us: the CPUs of this machine enter no \

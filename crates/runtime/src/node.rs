@@ -6,12 +6,12 @@ use std::io;
 use std::sync::Arc;
 
 use hyoshi_model::costs::WATCHDOG_PERIOD;
-use hyoshi_model::{HostId, Instant, OnOverrun, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, LoadMeasure, OnOverrun, OperationId, ProcessorId, Span, System};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{RELEASE, WATCHDOG};
 use hyoshi_os::{
-    Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Spawn, SpawnedThread, StealReader, ThreadPolicy,
-    allowed_cpus, lock_memory,
+    BusyReader, Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Spawn, SpawnedThread, StealReader,
+    ThreadPolicy, allowed_cpus, lock_memory,
 };
 use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
@@ -310,6 +310,7 @@ impl Node {
         }
         notes.splice(0..0, refused);
         notes.extend(no_hard_cap(&system, self.processors()));
+        notes.extend(coarse_loads(&system, self.processors().zip(cpus.iter().copied())));
         let awake = match system.forbids_idle_states().then(AwakeCpus::hold) {
             None => None,
             Some(Ok(awake)) => {
@@ -530,6 +531,21 @@ fn no_hard_cap(system: &System, processors: impl Iterator<Item = ProcessorId>) -
     let processors: Vec<String> = open.map(|id| system.processor(id).name.clone()).collect();
     (!processors.is_empty()).then_some(RunNote::NoHardCap { processors })
 }
+
+/// Notes about loops for which the kernel reports the load of their CPU in too large steps.
+fn coarse_loads(system: &System, cpus: impl Iterator<Item = (ProcessorId, u32)>) -> Vec<RunNote> {
+    let note = |(processor, cpu)| {
+        let mut loops = system.feedback.iter().filter(|one| one.measure == LoadMeasure::Cpu);
+        let period = loops.find(|one| one.processor == processor)?.period;
+        let step = BusyReader::of(cpu).ok()?.resolution();
+        let is_coarse = step.as_nanos().saturating_mul(STEPS) > period.as_nanos();
+        is_coarse.then(|| RunNote::CoarseLoad { processor: system.processor(processor).name.clone(), step, period })
+    };
+    cpus.filter_map(note).collect()
+}
+
+/// With this number of steps in a sampling period, a utilisation is off by at most one percent.
+const STEPS: u64 = 100;
 
 /// The sources of context switches, one for each CPU.
 fn watch(cpus: &[u32]) -> Vec<WatchedCpu> {

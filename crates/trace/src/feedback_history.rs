@@ -13,6 +13,7 @@ const MOST: usize = 512;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackHistory {
     points: Vec<FeedbackPoint>,
+    latest: Option<FeedbackPoint>,
     samples: u64,
     /// Samples in a full point.
     stride: u64,
@@ -93,6 +94,7 @@ impl FeedbackHistory {
             missed: missed.into(),
             total: total.into(),
         };
+        self.latest = Some(point);
         self.samples += 1;
         self.stride = self.stride.max(1);
         if let Some(last) = self.points.last_mut().filter(|last| last.samples < self.stride) {
@@ -113,6 +115,11 @@ impl FeedbackHistory {
     /// The points, in order of time.
     pub fn points(&self) -> &[FeedbackPoint] {
         &self.points
+    }
+
+    /// The latest sample alone.
+    pub fn latest(&self) -> Option<&FeedbackPoint> {
+        self.latest.as_ref()
     }
 
     /// The number of samples.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use hyoshi_control::file;
 use hyoshi_model::{
-    Contents, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
+    Contents, DesignGains, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
 };
 use hyoshi_report::{ColourChoice, ReportNote};
 use hyoshi_sched::{Plan, Strategies};
@@ -42,6 +42,9 @@ pub(super) struct Changes {
     /// Hard cap, which also limits critical work, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = hard_share)]
     pub hard_cap: Option<u32>,
+    /// The gains for which feedback loops are designed: jobs need up to GA times their worst case
+    #[arg(long, value_name = "GA,GM", value_parser = gains)]
+    pub gains: Option<DesignGains>,
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {
@@ -66,6 +69,13 @@ fn hard_share(text: &str) -> Result<u32, String> {
         ppm if ppm >= 10_000 => Ok(ppm),
         _ => Err(format!("{text:?} is below 1%; write a percentage from \"1%\" to \"100%\" (no hard cap)")),
     }
+}
+
+fn gains(text: &str) -> Result<DesignGains, String> {
+    let number = |text: &str| text.trim().parse().ok().filter(|gain| DesignGains::RANGE.contains(gain));
+    let given = text.split_once(',').and_then(|(ga, gm)| Some(DesignGains { ga: number(ga)?, gm: number(gm)? }));
+    let (least, most) = DesignGains::RANGE.into_inner();
+    given.ok_or_else(|| format!("{text:?} is not two gains; write two numbers from {least} to {most}, such as 2,0.447"))
 }
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {
@@ -94,7 +104,16 @@ impl Changes {
     }
 
     /// Applies the changes.
-    pub fn apply(&self, system: &mut Contents) {
+    ///
+    /// # Errors
+    ///
+    /// If the system has nothing that one of them changes.
+    pub fn apply(&self, system: &mut Contents) -> Result<(), CliError> {
+        if self.gains.is_some() && system.feedback.is_empty() {
+            let error =
+                CliError::new(format!("system `{}` has no feedback loop that --gains could change", system.name));
+            return Err(error.help("add [feedback.PROCESSOR], or leave out --gains"));
+        }
         for processor in &mut system.processors {
             if let Some((first, second)) = self.strategies() {
                 processor.strategy = first.to_owned();
@@ -108,8 +127,12 @@ impl Changes {
             processor.cap_ppm = self.cap.unwrap_or(processor.cap_ppm);
             processor.hard_cap.ppm = self.hard_cap.unwrap_or(processor.hard_cap.ppm);
         }
+        for one in &mut system.feedback {
+            one.gains = self.gains.unwrap_or(one.gains);
+        }
         system.seed = self.seed.unwrap_or(system.seed);
         system.duration = self.duration.unwrap_or(system.duration);
+        Ok(())
     }
 
     /// The changes as arguments of the command line, for a recording.
@@ -126,6 +149,7 @@ impl Changes {
             ("seed", self.seed.map(|seed| seed.to_string())),
             ("duration", self.duration.map(|span| span.to_string())),
             ("cap", self.cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
+            ("gains", self.gains.map(|DesignGains { ga, gm }| format!("{ga},{gm}"))),
             ("hard-cap", self.hard_cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
         ];
         given.into_iter().filter_map(|(name, value)| value.map(|value| format!("--{name}={value}"))).collect()
@@ -171,7 +195,7 @@ pub(super) fn load(
     };
     let loaded = read_file_with(path, &known).map_err(CliError::File)?;
     let mut system = loaded.system.into_contents();
-    changes.apply(&mut system);
+    changes.apply(&mut system)?;
     let (mut files, mut changes) = (loaded.files, changes.arguments());
     if let Some((file, change)) = costs.to_record() {
         files.push(file);

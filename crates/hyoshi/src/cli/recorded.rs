@@ -51,7 +51,7 @@ impl Recorded {
         let recalled = Recalled::try_parse_from(words).map_err(|error| {
             CliError::new(format!("the recording {} contains an invalid change: {error}", path.display()))
         })?;
-        recalled.changes.apply(&mut system);
+        recalled.changes.apply(&mut system)?;
         recalled.costs.recalled(&header.files, &mut system)?;
         system.seed = header.seed;
         let system = System::new(system);
@@ -75,7 +75,7 @@ impl Recorded {
     ) -> Result<LoadedSystem, CliError> {
         known_strategy(changes, strategies)?;
         let mut system = Contents::clone(&self.system);
-        changes.apply(&mut system);
+        changes.apply(&mut system)?;
         if costs.costs.is_some() {
             notes.extend(costs.find()?.settle(&mut system, true));
         }

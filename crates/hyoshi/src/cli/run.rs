@@ -344,7 +344,7 @@ fn watch(
         }
         if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
             // A closed terminal does not end the run.
-            let _ = live.show(now, system, watching.observer.stats(), running.lost_events());
+            let _ = live.show(now, system, watching.observer.progress(), running.lost_events());
         }
     }
     let finished = running.stop(&mut |processor, now, event| watching.event(processor, now, event));
@@ -401,6 +401,7 @@ fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
         RunNote::LateRelease { .. } => (NoteLevel::Degraded, MACHINE),
         RunNote::NotReturned { .. } => (NoteLevel::Degraded, "body"),
         RunNote::HardCapped { .. } | RunNote::NoHardCap { .. } => (NoteLevel::Degraded, "hard cap"),
+        RunNote::CoarseLoad { .. } => (NoteLevel::Degraded, "feedback"),
         RunNote::Throttled { .. } => (NoteLevel::Degraded, "kernel"),
         RunNote::Awake => (NoteLevel::Info, "idle states"),
         RunNote::MaySleep { .. } => (NoteLevel::Degraded, "idle states"),
