@@ -43,6 +43,8 @@ pub struct Effects {
     pub lost: bool,
     /// After `Sample`: new periods of operations, for other processors. They accumulate until the caller drains them.
     pub retimed: Vec<(ProcessorId, OperationId, Span)>,
+    /// After `Sample`, `Join` and `Leave`: new periods of registered clients.
+    pub paced: Vec<(u16, Span)>,
     /// Started jobs that were cancelled from outside: complete each as soon as it can be stopped. They accumulate until
     /// the caller takes them.
     pub cancelled: Vec<Slot>,

@@ -7,12 +7,14 @@ use std::num::NonZeroU32;
 
 use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::{
-    ALGORITHMS, DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LoadMeasure, OperationId, ProcessorId,
-    RateDivision, Span, StartRates, System, Trigger, read,
+    ALGORITHMS, ClientRates, DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LoadMeasure, OperationId,
+    ProcessorId, RateDivision, Span, StartRates, System, Trigger, read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Probe, Signal, Slot, Ticket, TraceEvent};
+use hyoshi_trace::{
+    ClientLabel, DispatchDecision, Input, JobOutcome, JobRequest, Probe, RatedClient, Signal, Slot, Ticket, TraceEvent,
+};
 use naive::Naive;
 use proptest::prelude::*;
 
@@ -39,6 +41,8 @@ enum Action {
     Invoke { deadline: u64, importance: u32, critical: bool },
     Retime(usize, u64),
     Sample(Option<u32>),
+    Join { estimate: u64, range: (u64, u64) },
+    Leave(u16),
     Enter(usize),
     Cancel(usize, bool),
     SuspendTriggers(usize, bool),
@@ -58,6 +62,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
             .prop_map(|(deadline, importance, critical)| Action::Invoke { deadline, importance, critical }),
         1 => (0usize..4, 1u64..40).prop_map(|(operation, period)| Action::Retime(operation, period)),
         2 => proptest::option::weighted(0.9, 0u32..1_200_000).prop_map(Action::Sample),
+        1 => (1u64..4_000, (1u64..40, 20u64..80)).prop_map(|(estimate, range)| Action::Join { estimate, range }),
+        1 => (0u16..3).prop_map(Action::Leave),
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
@@ -357,6 +363,30 @@ impl<'a> Caller<'a> {
                 self.outside(Input::Sample { utilisation });
             }
             Action::Sample(_) => {}
+            Action::Join { estimate, range: (shortest, longest) } => {
+                let claim = RatedClient {
+                    operation: OperationId(3),
+                    estimate: Span::from_micros(estimate),
+                    shortest: Span::from_millis(shortest),
+                    longest: Span::from_millis(longest),
+                    value: 1,
+                    label: ClientLabel::new("pilot"),
+                };
+                let Ok((client, task)) = self.dispatcher.place_client(&claim) else { return };
+                let wcet = self.system.setting(self.dispatcher.region(), OperationId(3)).wcet;
+                assert!(task.estimate >= claim.estimate && task.estimate <= wcet);
+                assert!(task.shortest >= claim.shortest && task.longest <= claim.longest);
+                let input = Input::Join { client, task };
+                assert!(self.dispatcher.accepts(self.system, self.now, &input));
+                self.outside(input);
+                assert!(!self.dispatcher.accepts(self.system, self.now, &input), "its place is taken");
+            }
+            Action::Leave(client) => {
+                let input = Input::Leave { client };
+                if self.dispatcher.accepts(self.system, self.now, &input) {
+                    self.outside(input);
+                }
+            }
             Action::Retime(operation, period) => {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::Retime { operation, period: Span::from_millis(period) });
@@ -433,7 +463,7 @@ fn each_ends_once(events: &[(Instant, TraceEvent)], unfinished: usize) {
 /// A loop on the only processor, if it can adapt some operation.
 fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision) -> System {
     let processor = ProcessorId(0);
-    if system.adapted_on(processor).is_empty() {
+    if system.adapted_on(processor).is_empty() && system.with_clients_on(processor).next().is_none() {
         return system;
     }
     system.with(|contents| {
@@ -448,6 +478,8 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
             start: StartRates::Lowest,
             divide,
             anti_windup: true,
+            endpoints: Vec::new(),
+            insecure: false,
         });
     })
 }
@@ -471,6 +503,8 @@ fn play(
             let roots = vec![OperationId(3)];
             (contents.operations[3].trigger, contents.operations[3].roots) = (Trigger::Any(vec![]), roots);
             (contents.operations[3].timeout, contents.operations[3].lifespan) = (None, None);
+            let [shortest, longest] = [2, 60].map(Span::from_millis);
+            contents.operations[3].clients = feedback.map(|_| ClientRates { most: 3, shortest, longest });
         });
     }
     if let Some((algorithm, divide)) = feedback {

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::endpoint::Endpoint;
 use crate::ids::{OperationId, ProcessorId};
 use crate::system::{Contents, Setting};
 use crate::time::Span;
@@ -31,6 +32,10 @@ pub struct FeedbackLoop {
     pub divide: RateDivision,
     /// False: the total may leave the limits of the rates, as in the paper.
     pub anti_windup: bool,
+    /// Where clients of objects register. Not empty if operations of the processor have such clients.
+    pub endpoints: Vec<Endpoint>,
+    /// True if other machines may register without encryption.
+    pub insecure: bool,
 }
 
 /// A control algorithm: which measured variables decide, and how.
@@ -187,9 +192,30 @@ pub struct AdaptedOperations {
     pub elsewhere: Vec<OperationId>,
 }
 
+impl FeedbackLoop {
+    /// The utilisation that it may hold, in parts per million of the CPU: its set point of the hard cap, or the whole
+    /// hard cap if it does not control the utilisation.
+    pub fn most_load_ppm(&self, hard_cap_ppm: u32) -> u64 {
+        let set = if self.algorithm.uses_utilisation() { self.utilisation_ppm } else { 1_000_000 };
+        u64::from(set) * u64::from(hard_cap_ppm) / 1_000_000
+    }
+}
+
 impl Contents {
-    /// The declared load of a processor in an epoch at the lowest rates, in parts per million, rounded down.
+    /// The declared load of a processor in an epoch at the lowest rates, with as many registered clients as the file
+    /// allows, in parts per million, rounded down.
     pub fn least_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
+        let of_clients = self.with_clients_on(processor).filter_map(|id| {
+            let setting = self.setting(epoch, id);
+            let clients = self.operation(id).clients.filter(|_| setting.enabled)?;
+            let work = u128::from(setting.wcet.as_nanos()) * u128::from(clients.most) * 1_000_000;
+            u64::try_from(work / u128::from(clients.longest.as_nanos().max(1))).ok()
+        });
+        of_clients.fold(self.least_own_load_ppm(epoch, processor), u64::saturating_add)
+    }
+
+    /// The same without registered clients.
+    pub fn least_own_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let mut load = u128::from(self.utilisation_ppm(epoch, processor));
         for id in self.adapted_on(processor).into_iter().flat_map(|one| one.here) {
             let setting = self.setting(epoch, id);
@@ -203,13 +229,20 @@ impl Contents {
         u64::try_from(load).unwrap_or(u64::MAX)
     }
 
-    /// For each operation, whether a loop adapts the rate of one of its roots.
+    /// The operations of a processor with clients that have adapted rates.
+    pub fn with_clients_on(&self, processor: ProcessorId) -> impl Iterator<Item = OperationId> + '_ {
+        let ids = (0..self.operations.len() as u32).map(OperationId);
+        ids.filter(move |id| self.operation(*id).on == processor && self.operation(*id).clients.is_some())
+    }
+
+    /// For each operation, whether a loop adapts the rate of one of its roots, or of a root's clients.
     pub fn follow_loops(&self) -> Vec<bool> {
         let mut adapted = alloc::vec![false; self.operations.len()];
         for root in self.feedback.iter().flat_map(|one| self.adapted_on(one.processor)).map(|one| one.root) {
             adapted[root.index()] = true;
         }
-        self.operations.iter().map(|one| one.roots.iter().any(|root| adapted[root.index()])).collect()
+        let follows = |root: &OperationId| adapted[root.index()] || self.operation(*root).clients.is_some();
+        self.operations.iter().map(|one| one.roots.iter().any(follows)).collect()
     }
 
     /// The operations that a loop on `processor` adapts: periodic ones with a range of rates that run there, or lead to

@@ -84,7 +84,7 @@ pub use gateway::{Gateway, GatewayMode};
 pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
 pub use network::{Dscp, NetworkDevice, TrafficClass};
-pub use object::{ClientCeiling, ClientName, ServedObject};
+pub use object::{ClientCeiling, ClientName, ClientRates, ServedObject};
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use system::*;

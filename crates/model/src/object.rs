@@ -1,4 +1,4 @@
-//! Objects whose requests are jobs, and the ceilings of their clients.
+//! Objects with requests that are jobs, the ceilings of their clients, and clients with adapted rates.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -42,6 +42,17 @@ pub struct ClientCeiling {
     pub min_interval: Option<Span>,
     /// Requests beyond the ceiling are refused; otherwise they get what is allowed.
     pub refuses: bool,
+}
+
+/// The clients of an operation that register with the feedback loop of its processor: the loop sets their rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientRates {
+    /// The most clients that are registered at a time, at least 1.
+    pub most: u16,
+    /// The period at the highest rate that a client may have.
+    pub shortest: Span,
+    /// The period at the lowest rate, which the loop can keep for all clients at once.
+    pub longest: Span,
 }
 
 /// How an object knows a client.

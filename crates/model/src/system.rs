@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
 use crate::network::NetworkDevice;
-use crate::object::ServedObject;
+use crate::object::{ClientRates, ServedObject};
 use crate::program::{Brokered, Program};
 use crate::time::{Instant, Span};
 
@@ -212,6 +212,8 @@ pub struct Operation {
     pub trigger: Trigger,
     /// If requests release the operation: the least time between two requests that analysis may assume.
     pub min_interval: Option<Span>,
+    /// If requests release the operation: its clients, if a feedback loop sets their rates.
+    pub clients: Option<ClientRates>,
     /// Its body may call any object, at any time, and wait for the reply: `check` knows neither what it calls nor how
     /// long it waits.
     pub calls_any: bool,

@@ -16,7 +16,7 @@ use crate::gateway::Gateway;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
-use crate::object::{ClientCeiling, ClientName, ServedObject};
+use crate::object::{ClientCeiling, ClientName, ClientRates, ServedObject};
 use crate::program::{AdvocateWords, Broker};
 use crate::system::{
     ChainCarrier, ChosenHops, Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnMiss,
@@ -347,6 +347,10 @@ fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop, names:
     if !one.anti_windup {
         line(text, "anti_windup", "false");
     }
+    write_endpoints(text, &one.endpoints);
+    if one.insecure {
+        line(text, "insecure", "true");
+    }
 }
 
 fn write_programs(text: &mut String, system: &System) {
@@ -661,6 +665,10 @@ impl Template<'_> {
         }
         if let Some(interval) = operation.min_interval {
             line(text, "min_interval", time(interval));
+        }
+        if let Some(ClientRates { most, shortest, longest }) = operation.clients {
+            let every = one_or_pair((shortest, longest));
+            line(text, "clients", format!("{{ every = {every}, most = {most} }}"));
         }
         if !operation.reads.is_empty() {
             line(text, "reads", list(&operation.reads));

@@ -169,6 +169,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         on: ProcessorId(0),
         trigger: Trigger::Periodic,
         min_interval: None,
+        clients: None,
         calls_any: false,
         reads: vec![],
         critical: false,

@@ -54,11 +54,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
-use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, System};
+use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, Span, System};
 use hyoshi_orb::rt::{
     OperationCall, RequestTiming, ThreadId, call_source, machine_clock, on_machine_clock, timing_source,
 };
-use hyoshi_orb::{Order, OrderedRequest, OwnedLane, RequestClient, SystemKind, around_waits, certificate_names, minor};
+use hyoshi_orb::{Order, OrderedRequest, OwnedLane, RequestClient, SystemException, SystemKind};
+use hyoshi_orb::{around_waits, certificate_names, minor};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex, users};
 use hyoshi_runtime::{
@@ -71,6 +72,7 @@ use crate::ceilings::{AllowedClaims, Ceilings};
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
+use crate::rates::ClientMeter;
 use crate::threads::thread_id;
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
@@ -138,8 +140,12 @@ struct OperationBinding {
     default: Vec<OperationId>,
     /// By operation of the interface.
     except: Vec<(String, Vec<OperationId>)>,
-    ceilings: Option<Ceilings>,
+    ceilings: Option<Arc<Ceilings>>,
     callers: Callers,
+    /// The binding with these ceilings; that of the object.
+    of: u32,
+    /// It serves one registered client.
+    client: Option<Arc<ClientMeter>>,
 }
 
 /// A held request: whether it runs, its client and operation, importance, whether it is critical, when it was read and
@@ -205,6 +211,22 @@ impl fmt::Display for OperationBindError {
 
 impl std::error::Error for OperationBindError {}
 
+impl OperationBinding {
+    /// The period of the registered client that sends a request to this operation at `now`, in ns of CLOCK_MONOTONIC;
+    /// `None` if the operation has no such clients.
+    ///
+    /// # Errors
+    ///
+    /// The exception of a client that is not registered, or exceeds its rate.
+    fn pace(&self, system: &System, operation: OperationId, now: u64) -> Result<Option<Span>, SystemException> {
+        match &self.client {
+            _ if system.operation(operation).clients.is_none() => Ok(None),
+            Some(meter) => meter.admit(now).map(Some),
+            None => Err(SystemKind::NoPermission.not_done(minor::UNREGISTERED)),
+        }
+    }
+}
+
 /// The most requests that one turn reads.
 const TURN: usize = 64;
 
@@ -252,26 +274,41 @@ impl JobOrder {
         let except = except.iter().map(|(idl, name)| Ok(((*idl).to_owned(), self.find(name)?)));
         let except = except.collect::<Result<Vec<_>, _>>()?.into_iter().map(|(idl, id)| (idl, vec![id])).collect();
         let (default, callers) = (vec![self.find(operation)?], Callers::default());
-        Ok(self.add(OperationBinding { default, except, ceilings: None, callers }))
+        Ok(self.add(|of| OperationBinding { default, except, ceilings: None, callers, of, client: None }))
     }
 
     /// The binding of an object of the file, which is on this processor.
     pub fn bind_object(&self, object: &ServedObject) -> u32 {
         let (default, except) = (object.operations.clone(), object.methods.clone());
-        let (ceilings, callers) = (Some(Ceilings::new(object)), Callers::new(&self.0.system, object));
-        self.add(OperationBinding { default, except, ceilings, callers })
+        let (ceilings, callers) = (Some(Arc::new(Ceilings::new(object))), Callers::new(&self.0.system, object));
+        self.add(|of| OperationBinding { default, except, ceilings, callers, of, client: None })
     }
 
-    fn add(&self, binding: OperationBinding) -> u32 {
+    /// A binding of the same object for one registered client at a time.
+    pub(crate) fn bind_client(&self, of: u32, meter: &Arc<ClientMeter>) -> Option<u32> {
+        let object = self.0.bindings.lock();
+        let bound = object.get(of as usize)?;
+        let (default, except) = (bound.default.clone(), bound.except.clone());
+        let ceilings = bound.ceilings.clone();
+        drop(object);
+        let (callers, client) = (Callers::default(), Some(meter.clone()));
+        Some(self.add(|_| OperationBinding { default, except, ceilings, callers, of, client }))
+    }
+
+    /// Adds a binding, which gets its own number.
+    fn add(&self, binding: impl FnOnce(u32) -> OperationBinding) -> u32 {
         let mut bindings = self.0.bindings.lock();
-        bindings.push(binding);
-        bindings.len() as u32 - 1
+        let number = bindings.len() as u32;
+        bindings.push(binding(number));
+        number
     }
 
     /// Requests that asked for more than their clients may: how many got what is allowed, and how many were refused.
     pub fn beyond_ceilings(&self) -> (u64, u64) {
         let bindings = self.0.bindings.lock();
-        let ceilings = bindings.iter().filter_map(|binding| binding.ceilings.as_ref());
+        // Bindings of clients share those of their object.
+        let of_objects = bindings.iter().filter(|binding| binding.client.is_none());
+        let ceilings = of_objects.filter_map(|binding| binding.ceilings.as_ref());
         ceilings.fold((0, 0), |(clamped, refused), one| (clamped + one.clamped(), refused + one.refused()))
     }
 
@@ -387,11 +424,13 @@ impl Order for JobOrder {
             self.0.damaged.fetch_add(1, Ordering::Relaxed);
             None
         });
+        // The period of a registered client.
+        let mut paced_by = None;
         let (operation, admitted) = {
             let bindings = self.0.bindings.lock();
             // The binding is not from `bind`: the request is dropped, which refuses it.
             let Some(bound) = bindings.get(binding as usize) else { return };
-            if bound.ceilings.as_ref().is_some_and(|ceilings| !ceilings.is_reached(&request, binding)) {
+            if bound.ceilings.as_ref().is_some_and(|ceilings| !ceilings.is_reached(&request, bound.of)) {
                 return request.refuse(SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT));
             }
             let named = request.operation();
@@ -407,12 +446,20 @@ impl Order for JobOrder {
                 // Only calls of the file may have their places.
                 Some(_) => (Err(SystemKind::NoPermission.not_done(minor::CALLERS_ONLY)), Ok(None)),
                 None => {
-                    let admit = |ceilings: &Ceilings| ceilings.admit(&request, binding, timing.as_ref(), now);
-                    let admitted = bound.ceilings.as_ref().map_or(Ok(None), admit);
                     let requested = |id: &&OperationId| self.0.system.operation(**id).is_requested();
                     // A method serves its callers only.
                     let operation = operations.iter().find(requested).map(|id| (*id, None));
-                    (operation.ok_or(SystemKind::NoPermission.not_done(minor::CALLERS_ONLY)), admitted)
+                    let operation = operation.ok_or(SystemKind::NoPermission.not_done(minor::CALLERS_ONLY));
+                    // After the limit of a registered client, so that a refused request counts in no other.
+                    let paced = operation.and_then(|(id, _)| bound.pace(&self.0.system, id, now));
+                    let admit = |ceilings: &Arc<Ceilings>| ceilings.admit(&request, bound.of, timing.as_ref(), now);
+                    match paced {
+                        Ok(period) => {
+                            paced_by = period;
+                            (operation, bound.ceilings.as_ref().map_or(Ok(None), admit))
+                        }
+                        Err(exception) => (Err(exception), Ok(None)),
+                    }
                 }
             }
         };
@@ -423,6 +470,7 @@ impl Order for JobOrder {
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {
             let read = self.0.limited(self.0.timed(operation, timing, &arrived), admitted);
+            let read = self.0.with_period(read, paced_by, &arrived.clock);
             if let Some(call) = self.0.put(request, &read, &arrived.clock) {
                 // Not in the future, whatever the other clock says.
                 let origin = |now: Instant| read.origin.map_or(now, |origin| origin.min(now));
@@ -503,6 +551,20 @@ impl OrderState {
         let importance = importance.min(admitted.importance.unwrap_or(importance));
         let critical = read.critical.unwrap_or(declared.critical) && admitted.critical;
         ArrivedRequest { importance: Some(importance), critical: Some(critical), ..read }
+    }
+
+    /// A request of a registered client: if the operation's deadline is the shortest period, this one's is the client's
+    /// period (FCS/nORB, section 2.1).
+    fn with_period(&self, read: ArrivedRequest, period: Option<Span>, clock: &MonotonicClock) -> ArrivedRequest {
+        let Some(period) = period else { return read };
+        let now = clock.now();
+        let deadline = self.system.setting(self.system.epoch_at(now), read.operation).deadline.span();
+        let clients = self.system.operation(read.operation).clients;
+        if clients.is_none_or(|clients| clients.shortest != deadline) {
+            return read;
+        }
+        let at = read.counts_from(now).saturating_add(period);
+        ArrivedRequest { deadline: Some(read.deadline.map_or(at, |asked| asked.max(at))), ..read }
     }
 
     /// On this machine's clock, if the sender's clock is that of a joined host.

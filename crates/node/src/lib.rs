@@ -34,6 +34,7 @@ mod outlet;
 mod payload;
 mod peer;
 mod peers;
+mod rates;
 mod served;
 mod shared;
 mod strangers;
@@ -53,8 +54,10 @@ pub use peers::{Agreed, NodeError, NodePeers, NodeSettings, PeerClocks, Tls};
 pub use served::ENDED;
 pub use shared::PeerEvent;
 
-/// The interfaces of nodes in Rust, from `idl/node.idl`, and those of OMG's event service.
+/// The interfaces of nodes in Rust, from `idl/node.idl`, those of OMG's event service, and those for
+/// clients of feedback loops.
 pub mod idl {
     include!(concat!(env!("OUT_DIR"), "/node.rs"));
     include!(concat!(env!("OUT_DIR"), "/CosEvent.rs"));
+    include!(concat!(env!("OUT_DIR"), "/rates.rs"));
 }

@@ -9,9 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{Endpoint, HostId, ProcessorId, ServedObject, System};
+use hyoshi_model::{Endpoint, HostId, OperationId, ProcessorId, ServedObject, System};
 use hyoshi_orb::{
-    Adapter, AdapterError, Interface, LaneOptions, Orb, OrbError, ServerLimits, SystemException, TlsServer,
+    Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, ServerLimits, SystemException, TlsServer,
 };
 use hyoshi_runtime::{Node, Prepared};
 
@@ -20,9 +20,10 @@ use crate::idl::hyoshi_node as wire;
 use crate::jobs::{JobOrder, ServedLane};
 use crate::operators::{build, close_to_others, listen};
 use crate::peers::{NodeError, NodePeers};
+use crate::rates::{ClientGate, ClientMeter, ServedRates};
 
-/// Activates a servant under a name, with a binding to an order, and publishes it.
-type Activate = Box<dyn FnOnce(&Orb, &Adapter, &str, u32) -> Result<(), AdapterError>>;
+/// Activates a servant under an id, with a binding to an order. With an ORB, also publishes it under that id.
+type Activate = Arc<dyn Fn(&Adapter, &str, u32, Option<&Orb>) -> Result<Ior, AdapterError> + Send + Sync>;
 
 /// The servants of a program, by the names of their objects in the file.
 #[derive(Default)]
@@ -50,6 +51,7 @@ pub struct ServingObjects {
 #[derive(Debug)]
 struct ServingProcessor {
     order: JobOrder,
+    rates: Option<ServedRates>,
     // In this order: the lane is read until the ORB is shut down.
     _orb: Orb,
     _lane: ServedLane,
@@ -151,8 +153,10 @@ impl Objects {
 
     /// Adds the servant of an object: `objects.add::<dyn Tracker>("tracker", servant)`.
     pub fn add<T: Interface + ?Sized>(&mut self, object: &str, servant: Arc<T>) {
-        let activate: Activate = Box::new(move |orb, adapter, name, binding| {
-            orb.publish::<T>(name, &adapter.activate_ordered::<T>(name, servant, binding)?)
+        let activate: Activate = Arc::new(move |adapter, id, binding, publish| {
+            let stub = adapter.activate_ordered::<T>(id, servant.clone(), binding)?;
+            publish.map_or(Ok(()), |orb| orb.publish::<T>(id, &stub))?;
+            Ok(stub.as_ref().ior().clone())
         });
         self.servants.push((object.to_owned(), activate));
     }
@@ -214,6 +218,33 @@ fn objects_on(system: &System, processor: ProcessorId) -> impl Iterator<Item = &
         .filter(move |object| object.operations.first().is_some_and(|id| system.operation(*id).on == processor))
 }
 
+/// Places for the requests of registered clients of an object, by operation. There are more than clients, because
+/// requests of clients that have left may still run.
+fn gates_of(
+    system: &System,
+    object: &ServedObject,
+    (order, binding): (&JobOrder, u32),
+    adapter: &Adapter,
+    activate: &Activate,
+) -> Vec<(OperationId, Vec<ClientGate>)> {
+    let with_clients =
+        |id: OperationId| system.operation(id).clients.map(|clients| (id, 2 * usize::from(clients.most)));
+    let mut operations: Vec<(OperationId, usize)> = object.all_operations().filter_map(with_clients).collect();
+    operations.dedup();
+    let gate = |_| {
+        let meter = Arc::new(ClientMeter::default());
+        let binding = order.bind_client(binding, &meter)?;
+        let (activate, own, other) = (activate.clone(), adapter.clone(), adapter.clone());
+        Some(ClientGate {
+            meter,
+            activate: Box::new(move |id| activate(&own, id, binding, None)),
+            // An object that is not active needs nothing.
+            deactivate: Arc::new(move |id| drop(other.deactivate(id))),
+        })
+    };
+    operations.into_iter().map(|(id, most)| (id, (0..most).filter_map(gate).collect())).collect()
+}
+
 impl InstalledObjects {
     /// Serves the objects at their endpoints. Clients that call before the run wait.
     ///
@@ -269,14 +300,20 @@ impl InstalledObjects {
             }
         }
         let adapter = orb.adapter("objects").persistent().build().map_err(NodeError::Adapter)?;
+        let mut gates = Vec::new();
         for (object, activate) in own {
             let binding = order.bind_object(object);
-            activate(&orb, &adapter, &object.name, binding).map_err(NodeError::Adapter)?;
+            activate(&adapter, &object.name, binding, Some(&orb)).map_err(NodeError::Adapter)?;
+            gates.extend(gates_of(&system, object, (&order, binding), &adapter, &activate));
         }
         let lane = orb.owned_lane(LANE).ok_or_else(|| NodeError::Thread(std::io::ErrorKind::NotFound.into()))?;
         let lane = order.serve(node, lane).map_err(NodeError::Thread)?;
         orb.ready();
-        Ok(ServingProcessor { order, _orb: orb, _lane: lane })
+        let control = node.client_rates(id).filter(|_| !gates.is_empty());
+        let declared = system.feedback.iter().find(|one| one.processor == id);
+        let rates =
+            control.zip(declared).map(|(control, declared)| ServedRates::serve(&system, declared, control, gates, tls));
+        Ok(ServingProcessor { order, rates: rates.transpose()?, _orb: orb, _lane: lane })
     }
 }
 
@@ -299,6 +336,11 @@ impl ServingObjects {
     pub fn join(&self, peers: &NodePeers) {
         self.processors.iter().for_each(|processor| processor.order.peers(peers));
         peers.show(self);
+    }
+
+    /// What registered clients of feedback loops did besides keeping their rates.
+    pub fn client_reports(&self) -> Vec<String> {
+        self.processors.iter().filter_map(|processor| processor.rates.as_ref()).flat_map(ServedRates::reports).collect()
     }
 
     /// What happened to requests so far, besides being served.

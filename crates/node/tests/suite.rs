@@ -2,6 +2,7 @@
 
 #[path = "../../orb/tests/common/authority.rs"]
 mod authority;
+mod client_rates;
 mod clocks;
 mod common;
 mod corba_events;
@@ -14,6 +15,8 @@ mod objects;
 mod peer;
 #[path = "../../os/tests/common/privileges.rs"]
 mod privileges;
+#[path = "../../hyoshi/tests/common/programs.rs"]
+mod programs;
 mod rates;
 mod reboot;
 mod replicas;

@@ -114,9 +114,10 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Switch { .. }
                     | DispatchDecision::Sample { .. }
                     | DispatchDecision::Retime { .. }
+                    | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
-            ) | TraceEvent::Input(Input::Signal(_) | Input::Retime { .. })
+            ) | TraceEvent::Input(Input::Signal(_) | Input::Retime { .. } | Input::Join { .. } | Input::Leave { .. },)
                 | TraceEvent::Cpu(_)
         )
     }
@@ -153,7 +154,10 @@ impl<'a> Observer<'a> {
                 self.stats.arrived(signal, self.by_clock(processor, signal.due.min(now)));
             }
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
-            TraceEvent::Decision(DispatchDecision::Sample { .. } | DispatchDecision::Retime { .. }) => {
+            TraceEvent::Decision(
+                DispatchDecision::Sample { .. } | DispatchDecision::Retime { .. } | DispatchDecision::Pace { .. },
+            )
+            | TraceEvent::Input(Input::Retime { .. } | Input::Join { .. } | Input::Leave { .. }) => {
                 self.feedback.event(processor, now, event);
             }
             TraceEvent::Cpu(seen) => {

@@ -32,8 +32,10 @@ pub struct FeedbackSummary {
     pub settled_after: Option<u64>,
     /// The second half of the time.
     pub steady: Option<SteadySummary>,
-    /// The adapted operations.
+    /// The adapted operations, then the clients in the order of joining.
     pub rates: Vec<RateSummary>,
+    /// Further clients, which joined earlier and have left.
+    pub clients_omitted: u64,
     /// The samples, in the order of time; if there are many, each point is the mean of several.
     pub over_time: Vec<SampleSummary>,
 }
@@ -51,21 +53,40 @@ pub struct SteadySummary {
     pub miss_ratio_ppm: u64,
 }
 
-/// One operation with an adapted rate.
+/// One operation with an adapted rate, or one client of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RateSummary {
-    /// Its name.
+    /// The operation.
     pub operation: String,
-    /// Its period at the end.
+    /// The client: the begin of its name. `None` for the operation itself.
+    pub client: Option<String>,
+    /// Its period at the end, or when the client left.
     pub period_ns: u64,
     /// The shortest and the longest period of its range at the start.
     pub range_ns: (u64, u64),
     /// How often its period changed.
     pub changes: u64,
+    /// When the client joined, and when it left: `None` if it was registered at the end.
+    pub joined_ns: Option<u64>,
+    /// See `joined_ns`.
+    pub left_ns: Option<u64>,
     /// The declared worst case of a job of each operation on the loop's processor with this rate, in all.
     pub declared_ns: u64,
     /// The mean execution time that was measured instead; `None` if some of them completed no job.
     pub measured_ns: Option<u64>,
+}
+
+impl RateSummary {
+    fn name(&self) -> String {
+        match &self.client {
+            Some(client) => format!("{}, client {client}", self.operation),
+            None => self.operation.clone(),
+        }
+    }
+
+    fn at_the_end(&self) -> String {
+        if self.left_ns.is_some() { format!("left at {}", hertz(self.period_ns)) } else { hertz(self.period_ns) }
+    }
 }
 
 /// Some successive samples.
@@ -140,11 +161,26 @@ impl FeedbackSummary {
                 declared_ns: one.here.iter().map(work).fold(0, u64::saturating_add),
                 measured_ns: one.here.iter().map(mean).sum(),
                 operation: system.operation(one.root).name.clone(),
+                client: None,
                 period_ns: period.as_nanos(),
                 range_ns: (setting.period.as_nanos(), setting.slowest.as_nanos()),
                 changes,
+                joined_ns: None,
+                left_ns: None,
             }
         });
+        let (clients, clients_omitted) = history.clients();
+        let rates = rates.chain(clients.iter().map(|one| RateSummary {
+            operation: system.operation(one.task.operation).name.clone(),
+            client: Some(one.task.label.as_str().to_owned()),
+            period_ns: one.period.as_nanos(),
+            range_ns: (one.task.shortest.as_nanos(), one.task.longest.as_nanos()),
+            changes: one.changes,
+            declared_ns: one.task.estimate.as_nanos(),
+            measured_ns: None,
+            joined_ns: Some(one.joined.as_nanos()),
+            left_ns: one.left.map(Instant::as_nanos),
+        }));
         FeedbackSummary {
             algorithm: of.algorithm.name(),
             utilisation_set_ppm,
@@ -154,6 +190,7 @@ impl FeedbackSummary {
             settled_after: settled.map(|place| over_time[..=place].iter().map(|point| point.samples).sum()),
             steady,
             rates: rates.collect(),
+            clients_omitted,
             over_time,
         }
     }
@@ -261,9 +298,9 @@ impl Summary {
         ];
         let rates = self.loops().flat_map(|(_, one)| &one.rates).map(|one| {
             vec![
-                CellValue::words(&one.operation),
+                CellValue::words(one.name()),
                 CellValue::figure(format!("{} – {}", hertz(one.range_ns.1), hertz(one.range_ns.0))),
-                CellValue::figure(hertz(one.period_ns)),
+                CellValue::figure(one.at_the_end()),
                 CellValue::figure(count(one.changes)),
                 CellValue::time(one.declared_ns),
                 CellValue::figure(one.measured_ns.map_or("-".into(), nanos)),
@@ -295,9 +332,9 @@ impl Summary {
                         thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" }
                             th class="n" { "declared" } th class="n" { "measured" } } }
                         tbody { @for rate in one.rates.iter().take(crate::terminal::MOST_ROWS) { tr {
-                            td { (rate.operation) }
+                            td { (rate.name()) }
                             td class="n" { (hertz(rate.range_ns.1)) " – " (hertz(rate.range_ns.0)) }
-                            td class="n" { (hertz(rate.period_ns)) }
+                            td class="n" { (rate.at_the_end()) }
                             td class="n" { (nanos(rate.declared_ns)) }
                             td class="n" { (rate.measured_ns.map_or("-".into(), nanos)) }
                         } } }

@@ -9,6 +9,7 @@ use hyoshi_trace::Signal;
 
 use crate::adapted_rates::AdaptedRates;
 use crate::chain_threads::{LaneSender, thread_hops, thread_roots};
+use crate::client_rates::ClientPeriods;
 use crate::ended::EndedBy;
 use crate::replica::LatestOutputs;
 
@@ -40,6 +41,8 @@ pub(crate) struct CommonState {
     clock: OnceLock<MonotonicClock>,
     /// Rates that loops set on other processors.
     pub rates: AdaptedRates,
+    /// By processor: the rates of its loop's clients.
+    pub client_periods: Vec<ClientPeriods>,
     /// By processor.
     pub releases: Vec<ReleaseThread>,
     /// By declared resource: excludes users on other CPUs, with priority inheritance.
@@ -90,6 +93,7 @@ impl CommonState {
             fingerprint: fingerprint(&system),
             clock: OnceLock::new(),
             rates: AdaptedRates::new(&system),
+            client_periods: system.processor_ids().map(|id| ClientPeriods::new(&system, id)).collect(),
             releases: system.processors.iter().map(release).collect(),
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,

@@ -20,6 +20,7 @@ use hyoshi_trace::ring::ring;
 use crate::body::{Body, BodyCell};
 use crate::chain_threads::ChainThreads;
 use crate::claim::{self, CpuClaims};
+use crate::client_rates::ClientRateControl;
 use crate::common::{CommonState, ThreadControl, first_part, object_call};
 use crate::context::JobContext;
 use crate::cpu_choice::choose_cpus;
@@ -423,6 +424,12 @@ impl Prepared {
     /// after the first call.
     pub fn take_events(&mut self) -> Option<(EventFeed, Vec<EventInput>)> {
         self.events.take()
+    }
+
+    /// The clients of the loop of a processor; `None` if it has no loop with clients, or does not run here.
+    pub fn client_rates(&self, processor: ProcessorId) -> Option<ClientRateControl> {
+        let part = self.parts.processors.iter().find(|part| part.processor.id == processor)?;
+        ClientRateControl::new(&part.processor)
     }
 
     /// The distributable threads of the file's chains on the processors of this process.

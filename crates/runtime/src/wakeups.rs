@@ -28,6 +28,8 @@ pub(crate) struct PendingWakeups {
     sends_hops: bool,
     to_background: bool,
     to_feed: bool,
+    /// The loop of this processor has set rates of clients.
+    to_pacer: Option<ProcessorId>,
     /// The most urgent lane of the threads.
     first_lane: u8,
 }
@@ -55,6 +57,7 @@ impl PendingWakeups {
             sends_hops: false,
             to_background: false,
             to_feed: false,
+            to_pacer: None,
             first_lane: u8::MAX,
         }
     }
@@ -108,6 +111,11 @@ impl PendingWakeups {
         self.to_feed = true;
     }
 
+    /// Wakes the thread that informs clients of their rates.
+    pub fn wake_pacer(&mut self, processor: ProcessorId) {
+        self.to_pacer = Some(processor);
+    }
+
     /// True if they include a thread of a more urgent lane.
     pub fn above(&self, lane: u8) -> bool {
         self.first_lane < lane
@@ -126,7 +134,7 @@ impl PendingWakeups {
         self.to_reader = false;
         self.processors.clear();
         self.hops.clear();
-        (self.to_background, self.to_feed, self.first_lane) = (false, false, u8::MAX);
+        (self.to_background, self.to_feed, self.to_pacer, self.first_lane) = (false, false, None, u8::MAX);
     }
 
     /// Delivers all wake-ups.
@@ -147,6 +155,9 @@ impl PendingWakeups {
         }
         if std::mem::take(&mut self.to_feed) {
             self.common.feed.post();
+        }
+        if let Some(processor) = self.to_pacer.take() {
+            self.common.client_periods[processor.index()].changed.post();
         }
         self.first_lane = u8::MAX;
         // Last: the other wake-ups do not wait for it.

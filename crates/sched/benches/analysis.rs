@@ -42,6 +42,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         on: ProcessorId(index % PROCESSORS),
         trigger: Trigger::Periodic,
         min_interval: None,
+        clients: None,
         calls_any: false,
         reads: vec![],
         critical: (index / PROCESSORS).is_multiple_of(4),

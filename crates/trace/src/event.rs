@@ -7,6 +7,8 @@ use core::num::NonZeroU32;
 use hyoshi_model::{HostId, Instant, JobId, OperationId, ResourceId, Span};
 use serde::{Deserialize, Serialize};
 
+use crate::rated_client::RatedClient;
+
 /// A position in a dispatcher's table of jobs. It is reused after the job has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot(pub u32);
@@ -141,6 +143,18 @@ pub enum Input {
     Sample {
         /// The utilisation of the CPU, in parts per million of the hard cap; `None` if it was not measured.
         utilisation: Option<u32>,
+    },
+    /// A client of an object has registered with the processor's feedback loop. A `Tick` follows.
+    Join {
+        /// Its place among the loop's clients, which is free.
+        client: u16,
+        /// The task that it becomes.
+        task: RatedClient,
+    },
+    /// A registered client leaves the processor's feedback loop. A `Tick` follows.
+    Leave {
+        /// Its place.
+        client: u16,
     },
 }
 
@@ -290,6 +304,17 @@ pub enum DispatchDecision {
     /// A feedback loop sets the period of a periodic operation, and of those that follow only it.
     Retime {
         /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// The period.
+        #[serde(with = "span")]
+        period: Span,
+    },
+    /// A feedback loop sets the period of a registered client.
+    Pace {
+        /// Its place among the loop's clients.
+        client: u16,
+        /// The operation that serves its requests.
         #[serde(with = "operation")]
         operation: OperationId,
         /// The period.
@@ -566,7 +591,7 @@ impl Probe for alloc::vec::Vec<(Instant, TraceEvent)> {
 // The model's types do not depend on serde: these modules write them as plain integers.
 macro_rules! as_integer {
     ($module:ident, $type:ty, $integer:ty, $to:expr, $from:expr) => {
-        mod $module {
+        pub(crate) mod $module {
             use super::*;
             pub fn serialize<S: serde::Serializer>(value: &$type, serializer: S) -> Result<S::Ok, S::Error> {
                 let to: fn(&$type) -> $integer = $to;

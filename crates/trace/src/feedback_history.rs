@@ -5,9 +5,30 @@ use std::collections::BTreeMap;
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
 
 use crate::event::{DispatchDecision, Input, TraceEvent};
+use crate::rated_client::RatedClient;
 
 /// The most points of a history. Then each two become one.
 const MOST: usize = 512;
+
+/// The most clients of a history. Then the earliest that have left are omitted.
+const MOST_CLIENTS: usize = 512;
+
+/// A registered client of a loop over time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientHistory {
+    /// Its place among the loop's clients; a later client may have it again.
+    pub client: u16,
+    /// Its task.
+    pub task: RatedClient,
+    /// When it joined.
+    pub joined: Instant,
+    /// When it left; `None` if it is registered.
+    pub left: Option<Instant>,
+    /// Its latest period.
+    pub period: Span,
+    /// How often the loop set its period.
+    pub changes: u64,
+}
 
 /// The samples of one loop: each point averages the same number of successive samples.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +40,10 @@ pub struct FeedbackHistory {
     stride: u64,
     /// The latest period of each root, and the number of its changes.
     periods: BTreeMap<OperationId, (Span, u64)>,
+    /// In the order of joining.
+    clients: Vec<ClientHistory>,
+    /// Clients that are omitted.
+    omitted: u64,
     /// The same as received by the processors of the roots.
     received: BTreeMap<OperationId, (Span, u64)>,
 }
@@ -112,6 +137,26 @@ impl FeedbackHistory {
         self.points.push(point);
     }
 
+    fn join(&mut self, now: Instant, client: u16, task: RatedClient) {
+        if self.clients.len() >= MOST_CLIENTS
+            && let Some(earliest) = self.clients.iter().position(|one| one.left.is_some())
+        {
+            self.clients.remove(earliest);
+            self.omitted += 1;
+        }
+        let period = task.longest;
+        self.clients.push(ClientHistory { client, task, joined: now, left: None, period, changes: 0 });
+    }
+
+    fn present(&mut self, client: u16) -> Option<&mut ClientHistory> {
+        self.clients.iter_mut().rev().find(|one| one.client == client && one.left.is_none())
+    }
+
+    /// The clients that registered, in the order of joining, and the number of those that are omitted.
+    pub fn clients(&self) -> (&[ClientHistory], u64) {
+        (&self.clients, self.omitted)
+    }
+
     /// The points, in order of time.
     pub fn points(&self) -> &[FeedbackPoint] {
         &self.points
@@ -191,6 +236,14 @@ impl FeedbackHistories {
                     retime(&mut self.all[of.index()].received, *operation, *period);
                 }
             }
+            TraceEvent::Input(Input::Join { client, task }) => history.join(now, *client, *task),
+            TraceEvent::Input(Input::Leave { client }) => {
+                history.present(*client).into_iter().for_each(|one| one.left = Some(now));
+            }
+            TraceEvent::Decision(DispatchDecision::Pace { client, period, .. }) => {
+                let one = history.present(*client).into_iter();
+                one.for_each(|one| (one.period, one.changes) = (*period, one.changes + 1));
+            }
             _ => {}
         }
     }
@@ -227,6 +280,28 @@ mod tests {
         assert!((interval * 1e6 / (1.645 * deviation / f64::from(count).sqrt()) - 1.0).abs() < 0.01);
         assert_eq!(steady.miss_ratio, 0.05);
         assert_eq!(history.steady(Instant::from_nanos(u64::from(count))), None);
+    }
+
+    #[test]
+    fn clients_that_have_left_are_omitted_first() {
+        let task = RatedClient {
+            operation: OperationId(0),
+            estimate: Span::from_millis(1),
+            shortest: Span::from_millis(10),
+            longest: Span::from_millis(100),
+            value: 1,
+            label: crate::ClientLabel::new("pilot"),
+        };
+        let mut history = FeedbackHistory::default();
+        history.join(Instant::ZERO, 0, task);
+        for k in 0..2 * MOST_CLIENTS as u64 {
+            let now = Instant::from_nanos(k);
+            history.join(now, 1, task);
+            history.present(1).unwrap().left = Some(now);
+        }
+        let (clients, omitted) = history.clients();
+        assert_eq!((clients.len() as u64 + omitted, clients[0].left), (2 * MOST_CLIENTS as u64 + 1, None));
+        assert_eq!(clients.len(), MOST_CLIENTS);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod agreement;
 pub mod event;
 pub mod feedback_history;
 pub mod merge;
+pub mod rated_client;
 pub mod recording;
 pub mod ring;
 pub mod split;
@@ -34,7 +35,8 @@ pub use event::{
     CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, NoProbe, Probe, Signal,
     Slot, Ticket, TraceEvent, Wait,
 };
-pub use feedback_history::{FeedbackHistories, FeedbackHistory, FeedbackPoint, SteadyState};
+pub use feedback_history::{ClientHistory, FeedbackHistories, FeedbackHistory, FeedbackPoint, SteadyState};
+pub use rated_client::{ClientLabel, RatedClient};
 pub use recording::{RecordingHeader, RecordingReader, RecordingWriter};
 pub use ring::{RingDrain, RingProbe};
 pub use split::{Splits, TimeSplit};

@@ -9,8 +9,8 @@ use hyoshi_trace::recording::{
     Fact, FactLevel, RangeCheck, RangeError, ReadError, RecordedEvent, RecordingSize, WriteError,
 };
 use hyoshi_trace::{
-    CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, RecordingHeader, RecordingReader, RecordingWriter,
-    Signal, Slot, Splits, Stats, TraceEvent,
+    ClientLabel, CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, RatedClient, RecordingHeader,
+    RecordingReader, RecordingWriter, Signal, Slot, Splits, Stats, TraceEvent,
 };
 use proptest::prelude::*;
 
@@ -64,6 +64,22 @@ fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
             ticket: None
         })),
         (slot(), any::<u64>()).prop_map(|(slot, hops)| TraceEvent::Input(Input::Choose { slot, hops })),
+        (any::<(u16, u32, u32)>(), span(), span(), ".*").prop_map(
+            |((client, operation, value), shortest, longest, name)| TraceEvent::Input(Input::Join {
+                client,
+                task: RatedClient {
+                    operation: OperationId(operation),
+                    estimate: shortest,
+                    shortest,
+                    longest,
+                    value,
+                    label: ClientLabel::new(&name)
+                }
+            })
+        ),
+        (any::<u16>(), any::<u32>(), span()).prop_map(|(client, operation, period)| TraceEvent::Decision(
+            DispatchDecision::Pace { client, operation: OperationId(operation), period }
+        )),
         (slot(), any::<u32>())
             .prop_map(|(slot, resource)| TraceEvent::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
         (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| TraceEvent::Decision(
@@ -252,8 +268,8 @@ fn other_files_are_refused_with_what_they_are() {
     let refused = |bytes: &[u8]| RecordingReader::new(bytes).map(drop).unwrap_err().to_string();
     assert!(refused(b"\x7fELF and so on and on").contains("not a recording"));
     let mut other = recorded(&[]);
-    other[8] = 11;
-    assert!(refused(&other).contains("format 11"));
+    other[8] = 12;
+    assert!(refused(&other).contains("format 12"));
     assert!(refused(&other).contains("newer"));
     other[8] = 5;
     let old = refused(&other);
@@ -273,6 +289,9 @@ fn events_of_earlier_versions_keep_their_numbers() {
     let (to, reason) = (OperationId(5), DiscardReason::QueueFull);
     let discard = DispatchDecision::Discard { to, position: 6, number: 7, reason };
     assert_eq!(bytes(TraceEvent::Decision(discard)), [1, 14, 5, 6, 7, 2]);
+    let sample = Input::Sample { utilisation: None };
+    assert_eq!(bytes(TraceEvent::Input(sample)), [0, 17, 0]);
+    assert_eq!(bytes(TraceEvent::Input(Input::Leave { client: 3 })), [0, 19, 3]);
     // A recording of an earlier version is read.
     let entry = RecordedEvent { processor: ProcessorId(0), now: Instant::ZERO, event: TraceEvent::Decision(discard) };
     let mut earlier = recorded(&[entry]);

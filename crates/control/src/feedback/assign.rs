@@ -60,6 +60,13 @@ impl AdaptiveTaskError {
 }
 
 impl AdaptiveTask {
+    pub(super) const PLACEHOLDER: AdaptiveTask = AdaptiveTask {
+        estimate: Span::from_nanos(1),
+        shortest: Span::from_nanos(1),
+        longest: Span::from_nanos(1),
+        value: 0,
+    };
+
     /// A task that is estimated to run for `estimate` per job, with periods from `shortest` to `longest`. `value` is
     /// the worth of one job to the application; only [`ByValue`] uses it.
     pub const fn new(

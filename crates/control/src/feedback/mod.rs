@@ -172,6 +172,17 @@ impl Feedback {
         Feedback::new(FeedbackSettings::of(declared)?, (kind.build)(), tasks, declared.start.clone())
     }
 
+    /// Makes room for so many further tasks: as long as no more join, [`join`](Feedback::join) does not allocate.
+    pub fn reserve(&mut self, further: usize) {
+        self.tasks.reserve(further);
+        self.periods.reserve(further);
+        let placeholder = AdaptiveTask::PLACEHOLDER;
+        let all: Vec<_> = self.tasks.iter().copied().chain(core::iter::repeat_n(placeholder, further)).collect();
+        let periods: Vec<_> = all.iter().map(AdaptiveTask::longest).collect();
+        self.assigner.restart(&all, &periods);
+        self.assigner.restart(&self.tasks, &self.periods);
+    }
+
     /// The tasks, in the order of [`periods`](Feedback::periods).
     pub fn tasks(&self) -> &[AdaptiveTask] {
         &self.tasks
@@ -208,6 +219,14 @@ impl Feedback {
         self.periods.push(period);
         self.restart();
         Ok(())
+    }
+
+    /// A period from which a new task should [`join`](Feedback::join): the rate is the same part of its highest rate that
+    /// the others have of theirs on average, by utilisation. `None` without other tasks.
+    pub fn fair_period(&self, task: &AdaptiveTask) -> Option<Span> {
+        let most: f64 = self.tasks.iter().map(AdaptiveTask::most).sum();
+        let present = sum(&self.tasks, &self.periods);
+        (present > 0.0).then(|| task.clip(task.shortest().as_nanos() as f64 * (most / present)))
     }
 
     /// Removes the task at this place; those behind it move up. The others keep their rates.
@@ -359,6 +378,23 @@ mod tests {
         }
         assert!(feedback.join(task(10, 20, 100), MS(101)).is_err());
         assert_eq!(feedback.tasks().len(), 3);
+    }
+
+    #[test]
+    fn a_new_task_joins_as_far_below_its_highest_rate_as_the_others() {
+        let new = task(10, 40, 1_000);
+        assert_eq!(feedback(&[], StartRates::Lowest).unwrap().fair_period(&new), None);
+        let tasks = [task(10, 20, 1_000), task(10, 20, 1_000)];
+        for (periods, expected) in [([20, 20], 40), ([40, 40], 80), ([1_000, 1_000], 1_000)] {
+            let feedback = feedback(&tasks, StartRates::Given(periods.map(MS).to_vec())).unwrap();
+            let fair = feedback.fair_period(&new).unwrap();
+            assert!(fair.as_nanos().abs_diff(MS(expected).as_nanos()) <= 1, "{fair}");
+        }
+        // It is fair from then on.
+        let mut feedback = feedback(&tasks[..1], StartRates::Given(vec![MS(20)])).unwrap();
+        feedback.reserve(1);
+        feedback.join(tasks[0], feedback.fair_period(&tasks[0]).unwrap()).unwrap();
+        assert_eq!(feedback.periods(), [MS(40), MS(40)]);
     }
 
     #[test]

@@ -8,15 +8,18 @@ use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
 use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 
 use super::Dispatcher;
+use super::clients::LoopClients;
 use crate::effects::Effects;
 use crate::operation::OperationState;
 
 /// A loop with the operations that it adapts.
 #[derive(Debug)]
 pub(super) struct RateLoop {
-    law: Feedback,
+    pub law: Feedback,
     period: Span,
-    adapted: Vec<AdaptedHere>,
+    pub adapted: Vec<AdaptedHere>,
+    /// The last tasks of the law.
+    pub clients: LoopClients,
     /// Jobs that ended since the last sample, and those of them that missed their deadline.
     ended: u32,
     missed: u32,
@@ -24,12 +27,12 @@ pub(super) struct RateLoop {
 
 /// The operations here with the rate of one root.
 #[derive(Debug)]
-struct AdaptedHere {
-    root: OperationId,
+pub(super) struct AdaptedHere {
+    pub root: OperationId,
     /// Their positions; not empty.
-    here: Vec<u32>,
+    pub here: Vec<u32>,
     /// The other processors with operations of this rate.
-    elsewhere: Vec<ProcessorId>,
+    pub elsewhere: Vec<ProcessorId>,
 }
 
 /// By operation: the period before the first sample of its loop; `None` without a loop.
@@ -64,13 +67,18 @@ impl RateLoop {
             })
             .collect();
         let tasks = adapted.iter().map(|one| one.task(operations)).collect();
-        let law = Feedback::of(settings, tasks).expect("a checked system has loops with valid settings");
-        Some(Box::new(RateLoop { law, period: settings.period, adapted, ended: 0, missed: 0 }))
+        let mut law = Feedback::of(settings, tasks).expect("a checked system has loops with valid settings");
+        let clients = LoopClients::new(system, processor, local_of);
+        law.reserve(clients.most());
+        Some(Box::new(RateLoop { law, period: settings.period, adapted, clients, ended: 0, missed: 0 }))
     }
 
     /// A job has ended, or was dropped.
     #[inline]
-    pub fn count(&mut self, outcome: JobOutcome) {
+    pub fn count(&mut self, outcome: JobOutcome, (local, consumed): (u32, Span)) {
+        if matches!(outcome, JobOutcome::Made | JobOutcome::Missed) {
+            self.clients.count(local, consumed);
+        }
         match outcome {
             JobOutcome::Made => self.ended = self.ended.saturating_add(1),
             JobOutcome::Skipped => {}
@@ -109,12 +117,13 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn sample(&mut self, now: Instant, utilisation: Option<u32>, effects: &mut Effects) {
         self.advance_before(now, effects);
         let Some(mut feedback) = self.feedback.take() else { return };
-        let RateLoop { law, adapted, ended, missed, .. } = &mut *feedback;
+        let RateLoop { law, adapted, clients, ended, missed, .. } = &mut *feedback;
         // An epoch may have changed them.
         law.change(adapted.iter().map(|one| one.task(&self.operations)));
         let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].enabled);
         // While nothing that it adapts runs, a low load is no reason to raise rates.
-        let sample = match !self.off && adapted.iter().any(enabled) {
+        let serves = |local: u32| self.operations[local as usize].enabled;
+        let sample = match !self.off && (adapted.iter().any(enabled) || clients.operations().any(serves)) {
             true => FeedbackSample {
                 utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),
                 miss_ratio: Some(FeedbackSample::miss_ratio((*ended).into(), (*missed).into())),
@@ -125,19 +134,6 @@ impl<P: Probe> Dispatcher<P> {
         let total = (record.next.total * 1e6).clamp(0.0, f64::from(u32::MAX)) as u32;
         self.decision(now, DispatchDecision::Sample { utilisation, ended: *ended, missed: *missed, total });
         (*ended, *missed) = (0, 0);
-        let mut changed = false;
-        for (one, period) in adapted.iter().zip(law.periods()) {
-            if self.operations[one.here[0] as usize].period == *period {
-                continue;
-            }
-            changed = true;
-            one.here.iter().for_each(|local| self.operations[*local as usize].retime(*period));
-            self.decision(now, DispatchDecision::Retime { operation: one.root, period: *period });
-            effects.retimed.extend(one.elsewhere.iter().map(|to| (*to, one.root, *period)));
-        }
-        self.feedback = Some(feedback);
-        if changed {
-            self.rates_changed(now, effects);
-        }
+        self.set_rates(now, feedback, effects);
     }
 }

@@ -5,6 +5,7 @@
 //! from other processors, guard timers, dispatch. The caller passes completions first, then signals in the order of
 //! `due`, then inputs from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
+mod clients;
 mod feedback;
 mod lanes;
 mod queries;
@@ -21,6 +22,8 @@ use hyoshi_model::{
 };
 use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
+
+pub use clients::JoinRefusal;
 
 use crate::cap::CapEnforcer;
 use crate::effects::{Effects, OverrunAction, Run, SchedulerWork};
@@ -230,6 +233,7 @@ impl<P: Probe> Dispatcher<P> {
             returned: Vec::with_capacity(self.operations.iter().map(OperationState::most_tickets).sum::<usize>() + 8),
             cancelled: Vec::with_capacity(self.jobs.capacity()),
             retimed: Vec::with_capacity(self.feedback.as_ref().map_or(0, |feedback| feedback.most_retimed())),
+            paced: Vec::with_capacity(self.most_clients()),
             ..Effects::default()
         };
         self.show(&mut effects);
@@ -250,6 +254,7 @@ impl<P: Probe> Dispatcher<P> {
         }
         effects.work = SchedulerWork::default();
         effects.passed_on = 0;
+        effects.paced.clear();
         match input {
             Input::Tick => self.tick(now, effects),
             Input::Signal(signal) => effects.lost = !self.signal(now, signal, effects),
@@ -264,6 +269,8 @@ impl<P: Probe> Dispatcher<P> {
             Input::Invoke(request) => effects.lost = !self.invoke(now, request, effects),
             Input::Retime { operation, period } => self.retime(now, operation, period, effects),
             Input::Sample { utilisation } => self.sample(now, utilisation, effects),
+            Input::Join { client, task } => self.join_loop(now, client, &task, effects),
+            Input::Leave { client } => self.leave_loop(now, client, effects),
             Input::Enter { index } => self.enter_region(now, index, effects),
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
             Input::Begin => self.begin(now, effects),
@@ -300,6 +307,12 @@ impl<P: Probe> Dispatcher<P> {
             Input::Invoke(request) => request.operation.index() < system.operations.len(),
             Input::Enter { index } => usize::from(*index) < system.epochs.len(),
             Input::Sample { .. } => self.feedback.is_some(),
+            Input::Join { client, task } => {
+                self.feedback.as_ref().is_some_and(|feedback| feedback.clients.accepts(*client, task))
+            }
+            Input::Leave { client } => {
+                self.feedback.as_ref().is_some_and(|feedback| feedback.clients.is_registered(*client))
+            }
             Input::Retime { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
         }
     }

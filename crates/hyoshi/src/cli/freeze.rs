@@ -35,6 +35,10 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
         let there = &system.hosts[system.processor(system.feedback[0].processor).host.index()].name;
         return Err(error.help(format!("use --freeze with `--host {there}`")));
     }
+    if let Some(one) = system.operations.iter().find(|operation| operation.clients.is_some()) {
+        let error = CliError::new(format!("`{}` has clients, and their rates cannot be frozen", one.name));
+        return Err(error.help("leave out --freeze, or replace `clients` by `min_interval` in the file"));
+    }
     Ok(())
 }
 

@@ -43,6 +43,8 @@ impl RecordedSignals {
                 | Input::Begin
                 | Input::SuspendTriggers { .. }
                 | Input::Sample { .. }
+                | Input::Join { .. }
+                | Input::Leave { .. }
                 | Input::Retime { .. }),
             ) => self.inputs.push((at, processor, *input)),
             TraceEvent::Decision(DispatchDecision::Run { job, slot, .. }) if self.chooses[job.operation.index()] => {

@@ -72,12 +72,20 @@ pub(super) fn call_parts(log: &mut Log, declared: &[DeclaredOperation<'_>]) -> O
 /// Rejects keys that contradict the release by requests or calls.
 pub(super) fn check_requests(log: &mut Log, declared: &[DeclaredOperation<'_>]) {
     for one in declared.iter().filter(|one| one.called && !one.misread) {
+        let places = [one.min_interval.map(|one| one.place), one.clients.map(|one| one.place)];
         if !one.requested() {
-            if let Some(interval) = one.min_interval {
-                log.error(interval.place, "`min_interval` is for operations that no operation calls")
-                    .help("remove it: the callers' periods determine how often it is released");
+            for (key, place) in ["min_interval", "clients"].into_iter().zip(places) {
+                if let Some(place) = place {
+                    log.error(place, format!("`{key}` is for operations that no operation calls"))
+                        .help("remove it: the callers' periods determine how often it is released");
+                }
             }
             continue;
+        }
+        if let [Some(interval), Some(clients)] = places {
+            log.error(interval, "`min_interval` and `clients` both limit the requests")
+                .also(clients, "the rates of its clients")
+                .help("remove `min_interval`: the loop sets the rate of each client");
         }
         if let Some(call) = one.calls {
             let whole = one.name.value.trim_end_matches(":call");
@@ -88,7 +96,7 @@ pub(super) fn check_requests(log: &mut Log, declared: &[DeclaredOperation<'_>]) 
             log.error(guard.place, "`guard` is for triggered operations")
                 .help("remove it: requests release the operation, not an earlier job");
         }
-        if one.min_interval.is_none() && one.written.deadline.is_none() {
+        if one.min_interval.is_none() && one.clients.is_none() && one.written.deadline.is_none() {
             log.error(one.name.place, format!("`{}` has no deadline", one.name.value))
                 .label("`deadline` is missing")
                 .help(

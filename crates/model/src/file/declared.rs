@@ -3,6 +3,7 @@
 use super::log::{AtPlace, Place};
 use crate::execution_time::ExecutionTime;
 use crate::ids::{HostId, ProcessorId, ResourceId};
+use crate::object::ClientRates;
 use crate::system::{Deadline, FlushPoint, Guard, OnBusy, OnMiss, OnOverrun, QueueLimit};
 use crate::time::Span;
 
@@ -20,6 +21,8 @@ pub(super) struct DeclaredOperation<'a> {
     pub called: bool,
     /// The least time between two requests.
     pub min_interval: Option<AtPlace<Span>>,
+    /// Its clients, if a loop sets their rates.
+    pub clients: Option<AtPlace<ClientRates>>,
     pub calls: Option<DeclaredCall<'a>>,
     /// Its body may call any object.
     pub calls_any: bool,

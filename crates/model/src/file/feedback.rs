@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::clients;
 use super::expand::Operations;
 use super::log::{AtPlace, Log, Place};
+use super::machines::endpoints;
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::value::InputValue;
@@ -28,12 +30,14 @@ pub(super) fn read(
         match one.and_then(|processor| read_loop(log, name, &table, (contents, operations), processor)) {
             Some(one) => {
                 sound &= has_work(log, name, contents, &one);
+                sound &= clients::check_endpoints(log, (name, &table), contents, (&one, &loops));
                 loops.push((name, one));
             }
             None => sound = false,
         }
     }
     sound &= at_most_one(log, contents, operations, &loops);
+    sound &= clients::check(log, contents, operations, &loops);
     sound.then(|| loops.into_iter().map(|(_, one)| one).collect())
 }
 
@@ -60,6 +64,8 @@ fn read_loop(
     let start = start(log, table, (contents, operations), processor);
     let divide = table.choice(log, "divide");
     let anti_windup = table.read(log, "anti_windup", InputValue::truth);
+    let endpoints = endpoints(log, table, "endpoints").into_iter().map(|one| one.value).collect();
+    let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
     if table.misread {
         return None;
     }
@@ -74,6 +80,8 @@ fn read_loop(
         start: start?,
         divide: RateDivision::ALL[divide?.value],
         anti_windup: anti_windup?.value,
+        endpoints,
+        insecure,
     };
     if one.period < SHORTEST {
         log.error(table.place_of("period"), format!("a sampling period of {} is too short", one.period))
@@ -171,16 +179,13 @@ fn set_point(
 
 /// False, logged, if a loop has no operation to adapt, or if the lowest rates are above the set point.
 fn has_work(log: &mut Log, name: AtPlace<&str>, contents: &Contents, one: &FeedbackLoop) -> bool {
-    if contents.adapted_on(one.processor).is_empty() {
+    if contents.adapted_on(one.processor).is_empty() && contents.with_clients_on(one.processor).next().is_none() {
         log.error(name.place, format!("processor `{}` has no operation with a range of rates", name.value))
             .label("nothing to adapt")
             .help("write a range: rate = [\"10Hz\", \"40Hz\"]");
         return false;
     }
-    let set = if one.algorithm.uses_utilisation() { one.utilisation_ppm } else { 1_000_000 };
-    // Set points are parts of the hard cap.
-    let cap = contents.processor(one.processor).hard_cap.ppm;
-    let most = u64::from(set) * u64::from(cap) / 1_000_000;
+    let most = one.most_load_ppm(contents.processor(one.processor).hard_cap.ppm);
     let least = contents.least_load_ppm(0, one.processor);
     if least > most {
         let percent = |ppm: u64| format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);

@@ -198,6 +198,12 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "operation.takes", shape: Shape::Inline, doc: "One of the ways to draw times.", keys: TAKES },
     Section { path: "operation.takes.normal", shape: Shape::Inline, doc: "A normal distribution.", keys: NORMAL },
     Section { path: "operation.queue", shape: Shape::Inline, doc: "The bound of waiting jobs.", keys: QUEUE },
+    Section {
+        path: "operation.clients",
+        shape: Shape::Inline,
+        doc: "Clients with rates that a loop sets.",
+        keys: RATE_CLIENTS,
+    },
     Section { path: "operation.burst", shape: Shape::Inline, doc: "Several jobs in a period.", keys: BURST },
     Section { path: "operation.repeat", shape: Shape::Inline, doc: "A load chain.", keys: REPEAT },
     Section {
@@ -598,6 +604,12 @@ const OPERATION: &[Key] = &[
         "The least time between two requests that `check` may assume.",
     ),
     key(
+        "clients",
+        Kind::Table("operation.clients"),
+        Described("none: it has no registered clients"),
+        "Clients that register with the loop of its processor, which sets their rates; others may not send requests.",
+    ),
+    key(
         "calls",
         Kind::WordOr("any", "operation.calls"),
         Described("none"),
@@ -863,6 +875,12 @@ const CHAIN: &[Key] = &[
     ),
 ];
 
+const RATE_CLIENTS: &[Key] = &[
+    key("rate", Kind::RateOrPair, Described("`every`"), "The lowest and the highest rate of each client."),
+    key("every", Kind::TimeOrPair, Described("`rate`"), "The shortest and the longest period of each client."),
+    key("most", Kind::Whole(1, 256), Value("8"), "The most clients that are registered at a time."),
+];
+
 const OBJECT: &[Key] = &[
     key(
         "operation",
@@ -956,6 +974,18 @@ const FEEDBACK: &[Key] = &[
         Kind::Truth,
         Value("true"),
         "False: the total may leave the limits of the rates, as in the paper.",
+    ),
+    key(
+        "endpoints",
+        Kind::Texts,
+        Described("none: no operation here has `clients`"),
+        "Where clients of objects register: \"tcp/ADDRESS:PORT\", \"tls/ADDRESS:PORT\" or \"unix/PATH\".",
+    ),
+    key(
+        "insecure",
+        Kind::Truth,
+        Value("false"),
+        "True: other machines may register at its `tcp/` endpoints, without encryption or authentication.",
     ),
 ];
 

@@ -8,6 +8,7 @@
 
 mod calls;
 mod chains;
+mod clients;
 mod declared;
 mod diagnostic;
 mod environment;
@@ -257,7 +258,8 @@ fn assemble(
 
     let interval = |id: OperationId| operations.of(id).min_interval.filter(|_| operations.of(id).requested());
     let ids = (0..triggers.len() as u32).map(OperationId);
-    let intervals: Vec<_> = ids.map(|id| interval(id).map(|interval| interval.value)).collect();
+    let of_clients = |id: OperationId| operations.of(id).clients.map(|clients| clients.value.shortest);
+    let intervals: Vec<_> = ids.map(|id| interval(id).map(|interval| interval.value).or(of_clients(id))).collect();
     let ground = settings::SettingInputs {
         triggers: &triggers,
         order: &order,
@@ -278,7 +280,8 @@ fn assemble(
             name: operations.name(id),
             on: declared.on,
             trigger,
-            min_interval: intervals[position],
+            min_interval: interval(id).map(|interval| interval.value),
+            clients: declared.clients.map(|clients| clients.value),
             calls_any: declared.calls_any,
             reads,
             critical: declared.critical,

@@ -1,5 +1,6 @@
 //! `[operation.NAME]` as written: names not resolved, templates not expanded.
 
+use super::clients;
 use super::declared::{
     After, AfterKind, CallPhase, DeclaredCall, DeclaredOperation, DeclaredStagger, SelectedEvents, TriggerGroup,
     Written,
@@ -37,12 +38,13 @@ impl<'a> DeclaredOperation<'a> {
         let payload = read_payload(log, table);
         let supplies = events::read_supplies(log, table, event_names);
         let time = |log: &mut Log, key| table.read(log, key, InputValue::time).map_or(Span::ZERO, |time| time.value);
-        let burst = read_burst(log, table);
+        let (burst, clients) = (read_burst(log, table), clients::read(log, table));
         let declared = DeclaredOperation {
             name,
             on: ProcessorId(on.unwrap_or(0)),
             called: read_called(log, table),
             min_interval: table.given(log, "min_interval", InputValue::positive_time),
+            clients,
             calls: read_calls(log, table),
             calls_any: read_calls_any(log, table),
             part: CallPhase::Whole,
@@ -51,6 +53,7 @@ impl<'a> DeclaredOperation<'a> {
             misread: table.misread
                 || (after.is_none() && table.get("after").is_some())
                 || reads.is_none()
+                || (table.get("clients").is_some() && clients.is_none())
                 || supplies.is_none(),
             after,
             supplies: supplies.unwrap_or_default(),
@@ -103,7 +106,9 @@ impl<'a> DeclaredOperation<'a> {
         let triggered = table.get("after").is_some();
         let called = table.get("called").is_some();
         if !called {
-            refuse("min_interval", "is for operations that requests release", "add `called = true`, or remove it");
+            for key in ["min_interval", "clients"] {
+                refuse(key, "is for operations that requests release", "add `called = true`, or remove it");
+            }
         }
         if called || calls {
             let many = if called { "is not for methods" } else { "is not for operations that call" };

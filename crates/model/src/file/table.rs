@@ -280,6 +280,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Table("operation.calls") | Kind::WordOr(..) => "{ method = \"a\", after = \"1ms\" }",
         Kind::Table("operation.deadline") => "{ end_to_end = \"2.5ms\" }",
         Kind::Table("operation.queue") => "{ limit = 8 }",
+        Kind::Table("operation.clients") => "{ rate = [\"1Hz\", \"10Hz\"], most = 8 }",
         Kind::Table("operation.repeat") => "{ legs = 4 }",
         Kind::Table("operation.takes") => "{ uniform = [\"1ms\", \"2ms\"] }",
         Kind::Table("operation.takes.normal") => "{ mean = \"2ms\", deviation = \"0.1ms\" }",

@@ -442,6 +442,7 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Relegate { .. }
             | DispatchDecision::Sample { .. }
             | DispatchDecision::Retime { .. }
+            | DispatchDecision::Pace { .. }
             | DispatchDecision::Discard { .. } => {}
             DispatchDecision::TimeOut { operation } => self.arrivals.timed_out(*operation),
             // The caller reads the data of an ended job, then removes it.

@@ -1,7 +1,7 @@
 //! What analysis says about feedback loops before they run.
 
 use hyoshi_control::feedback::{ControllerGains, FeedbackSettings, LoopModel, RateLimit};
-use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share, System};
+use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share, StartRates, System};
 use hyoshi_sched::analysis::{ProcessorReport, Report, UtilisationBound};
 use serde::Serialize;
 
@@ -57,6 +57,15 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
     }
     // The load that the loop does not adapt, at the declared times.
     let fixed = (analysed.utilisation_ppm as f64 / 1e6 / cap - range[1]).max(0.0);
+    // As many registered clients as the file allows; analysis has no load for them.
+    for id in system.with_clients_on(of.processor) {
+        let Some(clients) = system.operation(id).clients else { continue };
+        let work = system.setting(0, id).wcet.as_nanos() as f64 * f64::from(clients.most);
+        let highest = of.start == StartRates::Highest;
+        range[0] += part(work, clients.longest.as_nanos());
+        range[1] += part(work, clients.shortest.as_nanos());
+        start += part(work, if highest { clients.shortest } else { clients.longest }.as_nanos());
+    }
     let settings = FeedbackSettings::of(of).ok()?;
     let above = |part: f64| (part - fixed).max(1e-6);
     let gains =

@@ -17,6 +17,7 @@
 
 mod calls;
 mod chain_threads;
+mod clients;
 mod lanes;
 mod policy;
 mod release;

@@ -61,21 +61,6 @@ impl<S: Scheduled> Crew<S> {
         self.dispatcher.sampling_period()
     }
 
-    /// A sampling period has ended.
-    pub fn on_sample(&mut self, now: Instant, utilisation: Option<u32>, wakeups: &mut PendingWakeups) {
-        if self.closed || now >= self.common.until {
-            return;
-        }
-        self.handle(now, Input::Sample { utilisation });
-        for (to, operation, period) in self.effects.retimed.drain(..) {
-            if self.common.rates.set(to, operation, period) {
-                wakeups.wake_release(to);
-            }
-        }
-        self.handle(now, Input::Tick);
-        self.settle(now, wakeups);
-    }
-
     /// Takes the rates that loops of other processors have set here. True if there were some.
     fn take_rates(&mut self, now: Instant) -> bool {
         // Shared with `handle`, which needs the crew.

@@ -246,6 +246,10 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         Trigger::Periodic => return ReleaseSource::Periodic,
         // Requests at the least interval are the worst: periodic ones, of any phase.
         Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return ReleaseSource::Periodic,
+        // Several clients may send at once, and the rate of each changes.
+        Trigger::Any(any) if any.is_empty() && operation.clients.is_some() => {
+            return ReleaseSource::Unclear(Missing::Rates);
+        }
         Trigger::Any(any) if any.is_empty() => {
             return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });
         }

@@ -154,6 +154,7 @@ impl Build {
             name: op.name.clone(),
             on: ProcessorId(op.on),
             min_interval: None,
+            clients: None,
             calls_any: op.calls_any,
             trigger: match after.is_empty() {
                 true => Trigger::Periodic,

@@ -68,6 +68,7 @@ impl Build {
             on: ProcessorId(on),
             trigger: Trigger::Periodic,
             min_interval: None,
+            clients: None,
             calls_any: false,
             reads: vec![],
             critical: false,

@@ -150,7 +150,11 @@ impl RangeCheck {
                 .operation(at, request.operation)
                 .and(within(at, &[request.origin, request.sent, or_never(request.deadline)])),
             Input::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
-            Input::Sample { .. } => Ok(()),
+            Input::Sample { .. } | Input::Leave { .. } => Ok(()),
+            Input::Join { task, .. } => {
+                let spans = [task.estimate, task.shortest, task.longest];
+                self.operation(at, task.operation).and(spans.into_iter().try_for_each(|span| short(at, span)))
+            }
             Input::Enter { index } => self.epoch(at, *index),
             Input::SuspendTriggers { operation, .. } => self.operation(at, *operation),
             Input::Cancel { job, .. } => self.job(at, *job),
@@ -173,7 +177,9 @@ impl RangeCheck {
             | DispatchDecision::Pause { .. }
             | DispatchDecision::Sample { .. }
             | DispatchDecision::Overload => Ok(()),
-            DispatchDecision::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
+            DispatchDecision::Retime { operation, period } | DispatchDecision::Pace { operation, period, .. } => {
+                self.operation(at, *operation).and(short(at, *period))
+            }
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
             | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),

@@ -36,6 +36,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         on: ProcessorId(0),
         trigger,
         min_interval: None,
+        clients: None,
         calls_any: false,
         reads: Vec::new(),
         critical,

@@ -67,6 +67,8 @@ impl CallableObjects {
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             notes.push(note(NoteLevel::Info, "objects", format!("{count} requests {what}")));
         }
+        let of_clients = self.0.client_reports().into_iter();
+        notes.extend(of_clients.map(|report| note(NoteLevel::Degraded, "rates of clients", report)));
         notes
     }
 }

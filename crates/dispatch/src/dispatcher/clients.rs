@@ -1,0 +1,415 @@
+//! Clients of objects as tasks of the processor's feedback loop (FCS/nORB, sections 2.1 and 3.3).
+//!
+//! ```text
+//!            Join                    Leave
+//!   free ─────────────► registered ─────────► free
+//!                           │ ▲
+//!                           └─┘ Sample, Join or Leave of another: a new period
+//! ```
+
+use alloc::{boxed::Box, vec, vec::Vec};
+use core::fmt;
+
+use hyoshi_control::feedback::AdaptiveTask;
+use hyoshi_model::{ClientRates, Instant, OperationId, ProcessorId, Span, StartRates, System};
+use hyoshi_trace::{DispatchDecision, Probe, RatedClient};
+
+use super::Dispatcher;
+use crate::effects::Effects;
+
+/// The clients of one loop, and the limits of their admission.
+#[derive(Debug)]
+pub(super) struct LoopClients {
+    /// By place.
+    places: Vec<Option<PlacedClient>>,
+    /// The places of those that are registered, in the order of joining, which is that of the law's last tasks.
+    order: Vec<u16>,
+    /// The operations with clients.
+    served: Vec<ServedClients>,
+    /// By epoch: the load without clients at the lowest rates, in parts per million of the CPU.
+    own_load: Vec<u64>,
+    /// The greatest load at the lowest rates.
+    most_load: u64,
+    start: StartRates,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PlacedClient {
+    task: RatedClient,
+    /// Zero before the first decision.
+    period: Span,
+}
+
+#[derive(Debug)]
+struct ServedClients {
+    operation: OperationId,
+    local: u32,
+    rates: ClientRates,
+    /// Jobs that have finished, and the sum of their execution times.
+    finished: u64,
+    consumed: u64,
+}
+
+/// Jobs after which the mean execution time counts as known.
+const KNOWN: u64 = 10;
+
+/// The mean is that of at most about so many jobs.
+const FORGET: u64 = 1 << 16;
+
+/// Why a client cannot join a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinRefusal {
+    /// The operation has no clients with adapted rates.
+    NoClients,
+    /// An epoch has switched the operation off.
+    Off,
+    /// The range of rates has no rate that the file allows.
+    Range {
+        /// The periods that the file allows.
+        allowed: (Span, Span),
+    },
+    /// The estimate is zero, or above the declared worst case.
+    Estimate {
+        /// The worst case.
+        wcet: Span,
+    },
+    /// As many clients as the file allows are registered.
+    Full {
+        /// Their number.
+        most: u16,
+    },
+    /// At the lowest rates of all, the load would be above the set point.
+    Load {
+        /// That load, in parts per million of the CPU.
+        least_ppm: u64,
+        /// The set point, in parts per million of the CPU.
+        most_ppm: u64,
+    },
+}
+
+impl JoinRefusal {
+    /// The remedy.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            JoinRefusal::NoClients => "name an operation with `clients` in the system file",
+            JoinRefusal::Off => "join again when the operation is on",
+            JoinRefusal::Range { .. } => "ask for rates that overlap with that range",
+            JoinRefusal::Estimate { .. } => "use an estimate above 0, at most the declared worst case",
+            JoinRefusal::Full { .. } => "join again when a client has left, or raise `most` of `clients` in the file",
+            JoinRefusal::Load { .. } => "ask for a lower lowest rate, or join again when a client has left",
+        }
+    }
+}
+
+impl fmt::Display for JoinRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |ppm: u64| ppm as f64 / 1e4;
+        match self {
+            JoinRefusal::NoClients => f.write_str("the operation has no clients with adapted rates"),
+            JoinRefusal::Off => f.write_str("the operation is off"),
+            JoinRefusal::Range { allowed: (shortest, longest) } => {
+                write!(f, "the rates have none with a period from {shortest} to {longest}, which the file allows")
+            }
+            JoinRefusal::Estimate { wcet } => write!(f, "the estimate is 0, or above the worst case of {wcet}"),
+            JoinRefusal::Full { most } => write!(f, "{most} clients are registered, the most that the file allows"),
+            JoinRefusal::Load { least_ppm, most_ppm } => write!(
+                f,
+                "at the lowest rates of all the load would be {:.1}%, above the set point of {:.1}%",
+                percent(*least_ppm),
+                percent(*most_ppm)
+            ),
+        }
+    }
+}
+
+impl core::error::Error for JoinRefusal {}
+
+fn load_ppm(task: &RatedClient) -> u64 {
+    let work = u128::from(task.estimate.as_nanos()) * 1_000_000;
+    u64::try_from(work / u128::from(task.longest.as_nanos().max(1))).unwrap_or(u64::MAX)
+}
+
+fn adaptive(task: &RatedClient) -> Option<AdaptiveTask> {
+    AdaptiveTask::new(task.estimate, task.shortest, task.longest, task.value).ok()
+}
+
+impl LoopClients {
+    pub fn new(system: &System, processor: ProcessorId, local_of: &[u32]) -> LoopClients {
+        let served: Vec<_> = system
+            .with_clients_on(processor)
+            .filter_map(|operation| {
+                let (rates, local) = (system.operation(operation).clients?, local_of[operation.index()]);
+                Some(ServedClients { operation, local, rates, finished: 0, consumed: 0 })
+            })
+            .collect();
+        let most = served.iter().map(|one| usize::from(one.rates.most)).sum();
+        let settings = system.feedback.iter().find(|one| one.processor == processor);
+        let cap = system.processor(processor).hard_cap.ppm;
+        LoopClients {
+            places: vec![None; most],
+            order: Vec::with_capacity(most),
+            served,
+            own_load: (0..system.epochs.len()).map(|epoch| system.least_own_load_ppm(epoch, processor)).collect(),
+            most_load: settings.map_or(0, |one| one.most_load_ppm(cap)),
+            start: settings.map(|one| one.start.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The most clients that can be registered.
+    pub fn most(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The operations of registered clients.
+    pub fn operations(&self) -> impl Iterator<Item = u32> + '_ {
+        let tasks = self.order.iter().filter_map(|place| Some(self.places[usize::from(*place)]?.task.operation));
+        tasks.filter_map(|id| Some(self.served(id)?.local))
+    }
+
+    fn served(&self, operation: OperationId) -> Option<&ServedClients> {
+        self.served.iter().find(|one| one.operation == operation)
+    }
+
+    /// A job has finished after this execution time.
+    #[inline]
+    pub fn count(&mut self, local: u32, consumed: Span) {
+        if let Some(one) = self.served.iter_mut().find(|one| one.local == local) {
+            if one.finished >= FORGET {
+                (one.finished, one.consumed) = (one.finished / 2, one.consumed / 2);
+            }
+            one.finished += 1;
+            one.consumed = one.consumed.saturating_add(consumed.as_nanos());
+        }
+    }
+
+    /// The task that a client with this claim becomes, and its place. Nothing changes.
+    fn place(
+        &self,
+        claim: &RatedClient,
+        (epoch, wcet, enabled): (usize, Span, bool),
+    ) -> Result<(u16, RatedClient), JoinRefusal> {
+        let served = self.served(claim.operation).ok_or(JoinRefusal::NoClients)?;
+        if !enabled {
+            return Err(JoinRefusal::Off);
+        }
+        let ClientRates { most, shortest, longest } = served.rates;
+        let range = (claim.shortest.max(shortest), claim.longest.min(longest));
+        if claim.shortest > claim.longest || range.0 > range.1 || range.0.is_zero() {
+            return Err(JoinRefusal::Range { allowed: (shortest, longest) });
+        }
+        if claim.estimate.is_zero() || claim.estimate > wcet {
+            return Err(JoinRefusal::Estimate { wcet });
+        }
+        // A client cannot claim less than requests need on average.
+        let mean = match served.finished {
+            finished @ KNOWN.. => Span::from_nanos(served.consumed / finished).min(wcet),
+            _ => wcet,
+        };
+        let task = RatedClient { estimate: claim.estimate.max(mean), shortest: range.0, longest: range.1, ..*claim };
+        let registered = || self.places.iter().flatten().filter(|one| one.task.operation == claim.operation);
+        let free = self.places.iter().position(Option::is_none);
+        let free = free.filter(|_| registered().count() < usize::from(most)).ok_or(JoinRefusal::Full { most })?;
+        let present = self.places.iter().flatten().map(|one| load_ppm(&one.task));
+        let own = self.own_load.get(epoch).copied().unwrap_or_default();
+        let least_ppm = present.fold(own.saturating_add(load_ppm(&task)), u64::saturating_add);
+        if least_ppm > self.most_load {
+            return Err(JoinRefusal::Load { least_ppm, most_ppm: self.most_load });
+        }
+        Ok((free as u16, task))
+    }
+
+    pub fn accepts(&self, client: u16, task: &RatedClient) -> bool {
+        let free = self.places.get(usize::from(client)).is_some_and(Option::is_none);
+        free && self.served(task.operation).is_some() && adaptive(task).is_some()
+    }
+
+    pub fn is_registered(&self, client: u16) -> bool {
+        self.places.get(usize::from(client)).is_some_and(Option::is_some)
+    }
+
+    /// The periods of the law's tasks of clients are these: passes the changed ones to `each`.
+    pub fn retime(&mut self, periods: &[Span], mut each: impl FnMut(u16, OperationId, Span)) {
+        for (client, period) in self.order.iter().zip(periods) {
+            if let Some(one) = &mut self.places[usize::from(*client)]
+                && one.period != *period
+            {
+                one.period = *period;
+                each(*client, one.task.operation, *period);
+            }
+        }
+    }
+}
+
+impl<P: Probe> Dispatcher<P> {
+    /// The place and the task of a client with this claim, if it can join the loop now: its range within that of the
+    /// file, its estimate not below the mean execution time of earlier requests. Admission: at the lowest rates of all,
+    /// the declared load is at most the set point.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot join.
+    pub fn place_client(&self, claim: &RatedClient) -> Result<(u16, RatedClient), JoinRefusal> {
+        let feedback = self.feedback.as_ref().ok_or(JoinRefusal::NoClients)?;
+        let local = self.local(claim.operation).ok_or(JoinRefusal::NoClients)?;
+        let operation = &self.operations[local as usize];
+        let state = (self.region(), operation.wcet, operation.enabled && !self.is_off());
+        feedback.clients.place(claim, state)
+    }
+
+    /// The most clients that the loop here can have.
+    pub fn most_clients(&self) -> usize {
+        self.feedback.as_ref().map_or(0, |feedback| feedback.clients.most())
+    }
+
+    /// A client joins the loop.
+    pub(super) fn join_loop(&mut self, now: Instant, client: u16, task: &RatedClient, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        let Some(mut feedback) = self.feedback.take() else { return };
+        let clients = &mut feedback.clients;
+        let start = if clients.start == StartRates::Highest { task.shortest } else { task.longest };
+        let law = &mut feedback.law;
+        let mut join = |task: AdaptiveTask| law.join(task, law.fair_period(&task).unwrap_or(start)).is_ok();
+        if clients.accepts(client, task) && adaptive(task).is_some_and(&mut join) {
+            clients.places[usize::from(client)] = Some(PlacedClient { task: *task, period: Span::ZERO });
+            clients.order.push(client);
+        }
+        self.set_rates(now, feedback, effects);
+    }
+
+    /// A client leaves the loop.
+    pub(super) fn leave_loop(&mut self, now: Instant, client: u16, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        let Some(mut feedback) = self.feedback.take() else { return };
+        if let Some(place) = feedback.clients.order.iter().position(|one| *one == client) {
+            feedback.clients.order.remove(place);
+            feedback.clients.places[usize::from(client)] = None;
+            feedback.law.leave(feedback.adapted.len() + place);
+        }
+        self.set_rates(now, feedback, effects);
+    }
+
+    /// Sets the rates that the law has decided on.
+    pub(super) fn set_rates(
+        &mut self,
+        now: Instant,
+        mut feedback: Box<super::feedback::RateLoop>,
+        effects: &mut Effects,
+    ) {
+        let mut changed = false;
+        for (one, period) in feedback.adapted.iter().zip(feedback.law.periods()) {
+            if self.operations[one.here[0] as usize].period == *period {
+                continue;
+            }
+            changed = true;
+            one.here.iter().for_each(|local| self.operations[*local as usize].retime(*period));
+            self.decision(now, DispatchDecision::Retime { operation: one.root, period: *period });
+            effects.retimed.extend(one.elsewhere.iter().map(|to| (*to, one.root, *period)));
+        }
+        let of_clients = &feedback.law.periods()[feedback.adapted.len()..];
+        feedback.clients.retime(of_clients, |client, operation, period| {
+            self.decision(now, DispatchDecision::Pace { client, operation, period });
+            effects.paced.push((client, period));
+        });
+        self.feedback = Some(feedback);
+        if changed {
+            self.rates_changed(now, effects);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use hyoshi_sched::{Plan, Strategies};
+    use hyoshi_trace::{ClientLabel, Input, NoProbe};
+
+    use super::*;
+
+    const MS: fn(u64) -> Span = Span::from_millis;
+
+    /// At 50 %, with 10 % for `watch`. Clients have 1 to 20 Hz and 10 ms.
+    fn dispatcher() -> (System, Dispatcher<NoProbe>) {
+        let text = "name = 'map'\nduration = '60s'\n[processor.map]\nhard_cap = '100%'\n\
+            [operation.watch]\nevery = '10ms'\nwcet = '1ms'\n\
+            [operation.query]\ncalled = true\nclients = { rate = ['1Hz', '20Hz'], most = 3 }\nwcet = '10ms'\n\
+            [object.map]\noperation = 'query'\nendpoints = ['tcp/127.0.0.1:7473']\n\
+            [feedback.map]\nalgorithm = 'FC-U'\nutilisation = '50%'\nendpoints = ['tcp/127.0.0.1:7475']\n";
+        let system = hyoshi_model::read(text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+        let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+        let dispatcher = Dispatcher::new(&system, &plan.processors[0], NoProbe);
+        (system, dispatcher)
+    }
+
+    fn claim(estimate: u64, shortest: u64, longest: u64) -> RatedClient {
+        RatedClient {
+            operation: OperationId(1),
+            estimate: MS(estimate),
+            shortest: MS(shortest),
+            longest: MS(longest),
+            value: 0,
+            label: ClientLabel::new("pilot"),
+        }
+    }
+
+    fn join(dispatcher: &mut Dispatcher<NoProbe>, claim: &RatedClient) -> Result<(u16, Vec<(u16, Span)>), JoinRefusal> {
+        let mut effects = dispatcher.effects();
+        let (client, task) = dispatcher.place_client(claim)?;
+        dispatcher.handle(Instant::ZERO, Input::Join { client, task }, &mut effects);
+        Ok((client, effects.paced.clone()))
+    }
+
+    #[test]
+    fn a_client_has_the_part_of_its_range_that_the_file_allows_and_the_worst_case_while_nothing_is_known() {
+        let (_, dispatcher) = dispatcher();
+        let (client, task) = dispatcher.place_client(&claim(1, 10, 5_000)).unwrap();
+        assert_eq!((client, task.shortest, task.longest, task.estimate), (0, MS(50), MS(1_000), MS(10)));
+    }
+
+    #[test]
+    fn a_client_cannot_claim_less_than_requests_need_on_average() {
+        let (_, mut dispatcher) = dispatcher();
+        let clients = &mut dispatcher.feedback.as_mut().unwrap().clients;
+        let local = clients.served[0].local;
+        (0..KNOWN).for_each(|_| clients.count(local, MS(4)));
+        let estimate = |claimed| dispatcher.place_client(&claim(claimed, 50, 1_000)).unwrap().1.estimate;
+        assert_eq!([1, 4, 7].map(estimate), [MS(4), MS(4), MS(7)]);
+    }
+
+    #[test]
+    fn the_others_make_room_for_a_new_client_and_a_free_place_is_used_again() {
+        let (_, mut dispatcher) = dispatcher();
+        assert_eq!(join(&mut dispatcher, &claim(10, 50, 1_000)), Ok((0, vec![(0, MS(1_000))])));
+        let mut effects = dispatcher.effects();
+        for k in 1..40 {
+            let input = Input::Sample { utilisation: Some(100_000) };
+            dispatcher.handle(Instant::ZERO + Span::from_secs(4 * k), input, &mut effects);
+        }
+        // At its highest rate: the new one joins at half of that, and the first has the other half.
+        let (second, paced) = join(&mut dispatcher, &claim(10, 50, 1_000)).unwrap();
+        assert_eq!((second, paced), (1, vec![(0, MS(100)), (1, MS(100))]));
+        dispatcher.handle(Instant::ZERO, Input::Leave { client: 0 }, &mut effects);
+        assert_eq!(effects.paced, []);
+        assert_eq!(join(&mut dispatcher, &claim(10, 50, 1_000)).unwrap().0, 0);
+    }
+
+    #[test]
+    fn a_client_is_refused_if_the_lowest_rates_of_all_do_not_fit() {
+        let (system, mut dispatcher) = dispatcher();
+        // 10 % of `watch`, then 20 % and 10 %.
+        assert!(join(&mut dispatcher, &claim(10, 50, 50)).is_ok());
+        let refusal = dispatcher.place_client(&claim(10, 49, 49)).unwrap_err();
+        assert_eq!(refusal, JoinRefusal::Range { allowed: (MS(50), MS(1_000)) });
+        assert!(join(&mut dispatcher, &claim(10, 50, 100)).is_ok());
+        let refusal = dispatcher.place_client(&claim(10, 50, 60)).unwrap_err();
+        let expected = "at the lowest rates of all the load would be 56.7%, above the set point of 50.0%";
+        assert_eq!(refusal.to_string(), expected);
+        assert!(join(&mut dispatcher, &claim(10, 50, 1_000)).is_ok());
+        assert_eq!(dispatcher.place_client(&claim(10, 50, 1_000)), Err(JoinRefusal::Full { most: 3 }));
+        assert_eq!(dispatcher.place_client(&claim(11, 50, 1_000)), Err(JoinRefusal::Estimate { wcet: MS(10) }));
+        let watch = RatedClient { operation: OperationId(0), ..claim(1, 50, 50) };
+        assert_eq!(dispatcher.place_client(&watch), Err(JoinRefusal::NoClients));
+        let forged = Input::Join { client: 7, task: claim(10, 50, 1_000) };
+        assert!(!dispatcher.accepts(&system, Instant::ZERO, &forged));
+    }
+}

@@ -1,0 +1,110 @@
+//! `clients` of `[operation.NAME]`: clients of objects with rates that the loop of the processor sets.
+
+use super::expand::Operations;
+use super::log::{AtPlace, Log};
+use super::operation::read_period;
+use super::table::Table;
+use super::value::shortened;
+use crate::endpoint::Endpoint;
+use crate::feedback::FeedbackLoop;
+use crate::ids::OperationId;
+use crate::object::ClientRates;
+use crate::system::Contents;
+
+/// `None`, logged if the operation has the key.
+pub(super) fn read(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<ClientRates>> {
+    let inner = table.inner(log, "clients")?;
+    let most = inner.whole(log, "most");
+    let period = read_period(log, &inner);
+    match ["rate", "every"].map(|key| inner.get(key).is_some()) {
+        [true, true] => {
+            log.error(inner.place, "`rate` and `every` both limit the rates of clients").help("keep one of them");
+            return None;
+        }
+        [false, false] if !inner.misread => {
+            log.error(inner.place, "`clients` has no range of rates")
+                .help("write clients = { rate = [\"1Hz\", \"10Hz\"], most = 8 }");
+        }
+        _ => {}
+    }
+    let (shortest, longest) = period?.value;
+    Some(AtPlace::new(ClientRates { most: most?.value as u16, shortest, longest }, inner.place))
+}
+
+/// False, logged, if an operation with clients has no loop with endpoints, or does not serve one object.
+pub(super) fn check(
+    log: &mut Log,
+    contents: &Contents,
+    operations: &Operations<'_>,
+    loops: &[(AtPlace<&str>, FeedbackLoop)],
+) -> bool {
+    let mut sound = true;
+    for (position, operation) in contents.operations.iter().enumerate() {
+        let id = OperationId(position as u32);
+        let Some(clients) = operations.of(id).clients else { continue };
+        let (name, processor) = (shortened(&operation.name), &contents.processor(operation.on).name);
+        match loops.iter().find(|(_, one)| one.processor == operation.on) {
+            None => {
+                log.error(clients.place, format!("no loop sets the rates of the clients of `{name}`"))
+                    .help(format!("add [feedback.{processor}] with `endpoints`"));
+                sound = false;
+            }
+            Some((at, one)) if one.endpoints.is_empty() => {
+                log.error(at.place, format!("the clients of `{name}` cannot register"))
+                    .label("`endpoints` is missing")
+                    .also(clients.place, "the clients")
+                    .help("add where they register: endpoints = [\"tcp/127.0.0.1:7465\"]");
+                sound = false;
+            }
+            Some(_) => {}
+        }
+        let objects = contents.objects.iter().filter(|object| object.all_operations().any(|one| one == id));
+        let objects: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
+        if objects.len() != 1 {
+            let several = format!("`{name}` serves the objects {}", objects.join(", "));
+            let message = if objects.is_empty() { format!("`{name}` serves no object") } else { several };
+            log.error(clients.place, message)
+                .help("registered clients call one object: name the operation in one [object.NAME]");
+            sound = false;
+        }
+    }
+    sound
+}
+
+/// False, logged, if a loop has endpoints without need, or endpoints that are taken or not protected.
+pub(super) fn check_endpoints(
+    log: &mut Log,
+    (name, table): (AtPlace<&str>, &Table<'_>),
+    contents: &Contents,
+    (one, loops): (&FeedbackLoop, &[(AtPlace<&str>, FeedbackLoop)]),
+) -> bool {
+    let place = table.place_of("endpoints");
+    let mut sound = true;
+    let mut refuse = |message: String, help: String| {
+        log.error(place, message).help(help);
+        sound = false;
+    };
+    if !one.endpoints.is_empty() && contents.with_clients_on(one.processor).next().is_none() {
+        let help = "remove `endpoints`, or add `clients` to an operation with `called = true`";
+        refuse(format!("no operation of `{}` has `clients`", name.value), help.to_owned());
+    }
+    let of_hosts = contents.hosts.iter().flat_map(|host| &host.endpoints);
+    let of_objects = contents.objects.iter().flat_map(|object| &object.endpoints);
+    let of_events = contents.events.iter().flat_map(|event| &event.endpoints);
+    let of_loops = loops.iter().flat_map(|(_, other)| &other.endpoints);
+    let taken: Vec<&Endpoint> = of_hosts.chain(of_objects).chain(of_events).chain(of_loops).collect();
+    for (at, endpoint) in one.endpoints.iter().enumerate() {
+        if taken.contains(&endpoint) || one.endpoints[..at].contains(endpoint) {
+            let help = "set another endpoint: clients register at one of the loop's own";
+            refuse(format!("`{endpoint}` is already an endpoint"), help.to_owned());
+        }
+        if endpoint.is_exposed() && !one.insecure {
+            let secure = endpoint.to_string().replacen("tcp/", "tls/", 1);
+            let loop_name = shortened(name.value);
+            let help =
+                format!("write \"{secure}\", or `insecure = true` in [feedback.{loop_name}] if the network is trusted");
+            refuse(format!("`{endpoint}` is not encrypted and not on loopback"), help);
+        }
+    }
+    sound
+}

@@ -1,0 +1,172 @@
+//! Clients of objects as tasks of a feedback loop (FCS/nORB, section 3.3): they register with the object `rates` at the
+//! loop's endpoints, which any ORB can call.
+//!
+//! ```text
+//!   client ═ join ═► thread of the ORB ─► dispatcher: Join ─┐        ┌─► thread of the client ═ rate(hertz) ═► modulator
+//!   client ═ request to its own reference ─► meter ─► job   ├─► pacer┤
+//!                                 release thread: Sample ───┘        └─► Leave, if it has vanished
+//! ```
+//!
+//! All of these threads run above the lanes, so that rates fall while the processor is overloaded. A client has a
+//! reference of its own for its requests, so each request belongs to one client, whatever its address.
+
+mod meter;
+mod modulator;
+mod registered;
+mod wish;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use hyoshi_model::{Endpoint, FeedbackLoop, Span, System};
+use hyoshi_orb::{
+    AdapterError, ClientLimits, Ior, LaneOptions, Orb, ServerLimits, SystemException, ThreadPolicy, TlsServer,
+    certificate_names, current,
+};
+use hyoshi_os::priority::RELEASE;
+use hyoshi_os::{Spawn, SpawnedThread, users};
+use hyoshi_runtime::ClientRateControl;
+
+pub(crate) use meter::ClientMeter;
+use registered::RegisteredClients;
+use wish::{Refusal, hertz_of};
+
+use crate::idl::hyoshi_rates as wire;
+use crate::operators::{build, close_to_others, listen};
+use crate::peers::NodeError;
+use crate::strangers::{PENALTY, Strangers};
+
+/// The key of the object.
+const KEY: &str = "rates";
+
+/// Activates an object for the requests of one client, under an id.
+pub(crate) type ActivateTarget = Box<dyn Fn(&str) -> Result<Ior, AdapterError> + Send + Sync>;
+
+/// A place for the requests of one client at a time.
+pub(crate) struct ClientGate {
+    pub meter: Arc<ClientMeter>,
+    pub activate: ActivateTarget,
+    /// Waits until its running requests have ended.
+    pub deactivate: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// The registration of one loop's clients, until it is dropped.
+pub(crate) struct ServedRates {
+    orb: Orb,
+    clients: Arc<RegisteredClients>,
+    pacer: Option<SpawnedThread<()>>,
+}
+
+/// The object.
+struct RatesObject {
+    clients: Arc<RegisteredClients>,
+    strangers: Strangers,
+}
+
+impl ServedRates {
+    /// Serves the clients of a loop. `gates` are by operation: each client of it needs a free one.
+    pub fn serve(
+        system: &Arc<System>,
+        declared: &FeedbackLoop,
+        control: ClientRateControl,
+        gates: Vec<(hyoshi_model::OperationId, Vec<ClientGate>)>,
+        tls: Option<&TlsServer>,
+    ) -> Result<ServedRates, NodeError> {
+        let policy = ThreadPolicy::Fifo(RELEASE);
+        let lane = LaneOptions { name: "rates".to_owned(), threads: 16, policy, brief: true, ..LaneOptions::default() };
+        let limits = ServerLimits {
+            connections: 4 * control.most() + 32,
+            message: 16 << 10,
+            in_flight: 2,
+            backlog: 1 << 20,
+            unfinished: 1 << 20,
+            ending: Span::from_secs(1),
+            ..ServerLimits::default()
+        };
+        let client_limits = ClientLimits { message: 16 << 10, backlog: 4 << 10, ..ClientLimits::default() };
+        let mut builder = Orb::builder().server_limits(limits).client_limits(client_limits).lane(lane);
+        if let Some(tls) = tls {
+            builder = builder.tls_server(tls.clone());
+        }
+        for endpoint in &declared.endpoints {
+            builder = listen(builder, endpoint, tls.is_some())?;
+        }
+        let orb = build(builder)?;
+        for endpoint in &declared.endpoints {
+            if let Endpoint::Unix(path) = endpoint {
+                close_to_others(Path::new(path))?;
+            }
+        }
+        let clients = Arc::new(RegisteredClients::new(system.clone(), declared, control, gates));
+        let object = RatesObject { clients: clients.clone(), strangers: Strangers::new() };
+        let adapter = orb.adapter("rates").persistent().build().map_err(NodeError::Adapter)?;
+        let stub = adapter.activate_as::<dyn wire::Rates>(KEY, Arc::new(object)).map_err(NodeError::Adapter)?;
+        orb.publish(KEY, &stub).map_err(NodeError::Adapter)?;
+        let watched = clients.clone();
+        let pacer = Spawn::new("rates").policy(policy).spawn(move || watched.pace());
+        let pacer = pacer.map_err(NodeError::Thread)?;
+        orb.ready();
+        Ok(ServedRates { orb, clients, pacer: Some(pacer) })
+    }
+
+    /// Clients that vanished, ignored their rates, or were refused.
+    pub fn reports(&self) -> Vec<String> {
+        self.clients.reports()
+    }
+}
+
+impl Drop for ServedRates {
+    fn drop(&mut self) {
+        self.clients.end();
+        // It does nothing that could panic.
+        self.pacer.take().into_iter().for_each(|thread| drop(thread.join()));
+        self.orb.shutdown();
+    }
+}
+
+impl std::fmt::Debug for ServedRates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServedRates").field("clients", &self.clients).finish_non_exhaustive()
+    }
+}
+
+impl wire::Rates for RatesObject {
+    fn join(&self, what: &wire::Task, to: Option<&wire::ModulatorStub>) -> Result<wire::Grant, wire::JoinError> {
+        thread::sleep(PENALTY);
+        let refuse = |refusal: Refusal| wire::JoinError::from(wire::Refused::from(refusal));
+        let modulator = to.map(AsRef::as_ref);
+        if let Some(modulator) = modulator {
+            modulator::check(modulator.ior(), current::peer_address()).map_err(refuse)?;
+        }
+        self.clients.join(what, &client_name(), modulator).map_err(refuse)
+    }
+
+    fn rate(&self, ticket: u64) -> Result<f64, wire::RateError> {
+        let polled = self.clients.poll(ticket);
+        let (period, in_time) = polled.map_err(|refusal| {
+            self.strangers.refuse(registered::now());
+            wire::RateError::from(wire::Refused::from(refusal))
+        })?;
+        if !in_time {
+            thread::sleep(PENALTY);
+        }
+        Ok(hertz_of(period))
+    }
+
+    fn leave(&self, ticket: u64) -> Result<(), SystemException> {
+        if !self.clients.leave(ticket) {
+            self.strangers.refuse(registered::now());
+        }
+        Ok(())
+    }
+}
+
+/// The name of the client of the request that this thread serves: in its certificate, its user, or its address.
+fn client_name() -> String {
+    let names = current::peer_certificate().and_then(|certificate| certificate_names(&certificate).ok());
+    let certificate = names.and_then(|names| names.into_iter().next());
+    let user = || current::peer().map(|client| users::name_of(client.uid));
+    let address = || current::peer_address().map(|address| address.to_canonical().to_string());
+    certificate.or_else(user).or_else(address).unwrap_or_else(|| "this process".to_owned())
+}

@@ -1,0 +1,345 @@
+//! The registered clients of one loop, and the thread that passes their rates on and removes those that have vanished.
+//!
+//! ```text
+//!             join                    leave; vanished
+//!   (unknown) ────► Registered ──────────────────────────► (unknown)
+//!                     │     ▲
+//!                     └─────┘ new rate: sent to its modulator, or returned by `rate`
+//! ```
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Builder;
+
+use hyoshi_model::{FeedbackLoop, OperationId, ProcessorId, Span, System};
+use hyoshi_orb::{FromIor as _, ObjectRef, Reference};
+use hyoshi_os::clock::monotonic;
+use hyoshi_os::{Clock, MonotonicClock, PiMutex};
+use hyoshi_runtime::{ClientRateControl, JoinLoopError, JoinedClient};
+
+use super::modulator::FeedbackLane;
+use super::wish::{Refusal, claim, hertz_of};
+use super::{ClientGate, ClientMeter};
+use crate::idl::hyoshi_rates::{self as wire, Modulator};
+use crate::peer::Allowance;
+use crate::shared::random;
+
+/// A client that gives no sign of life for this long, and three periods, has vanished.
+const SILENCE: Span = Span::from_secs(10);
+
+/// The longest time between two checks of the clients.
+const CHECK: Span = Span::from_millis(500);
+
+/// The most reports that are kept.
+const REPORTS: usize = 64;
+
+/// Refused requests after which a client is reported.
+const IGNORES: u64 = 10;
+
+/// Now, in ns of CLOCK_MONOTONIC.
+pub(super) fn now() -> u64 {
+    monotonic().as_nanos()
+}
+
+/// See the [module](self).
+pub(super) struct RegisteredClients {
+    system: Arc<System>,
+    processor: ProcessorId,
+    /// The sampling period.
+    period: Span,
+    control: ClientRateControl,
+    table: PiMutex<HashMap<u64, Arc<Registered>>>,
+    /// Gates without a client, by operation.
+    gates: PiMutex<BTreeMap<OperationId, Vec<ClientGate>>>,
+    reports: PiMutex<ClientReports>,
+    over: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct ClientReports {
+    latest: VecDeque<String>,
+    omitted: u64,
+    /// Clients that were refused, and the reason for the last one.
+    refused: u64,
+    why: String,
+}
+
+/// A registered client.
+struct Registered {
+    name: String,
+    joined: JoinedClient,
+    meter: Arc<ClientMeter>,
+    /// Taken when it leaves.
+    gate: PiMutex<Option<ClientGate>>,
+    lane: Option<Arc<FeedbackLane>>,
+    /// When it joined or called `rate` last, in ns.
+    called: AtomicU64,
+    calls: PiMutex<Allowance>,
+    /// Since when it could have asked for a rate that it does not know, in ns; 0 if it knows the present one.
+    stale: AtomicU64,
+    /// It was reported for ignoring its rate.
+    ignores: AtomicBool,
+}
+
+impl RegisteredClients {
+    pub fn new(
+        system: Arc<System>,
+        declared: &FeedbackLoop,
+        control: ClientRateControl,
+        gates: Vec<(OperationId, Vec<ClientGate>)>,
+    ) -> RegisteredClients {
+        RegisteredClients {
+            system,
+            processor: declared.processor,
+            period: declared.period,
+            control,
+            table: PiMutex::default(),
+            gates: PiMutex::new(gates.into_iter().collect()),
+            reports: PiMutex::default(),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// A client registers.
+    pub fn join(
+        &self,
+        what: &wire::Task,
+        name: &str,
+        modulator: Option<&Reference<dyn Modulator>>,
+    ) -> Result<wire::Grant, Refusal> {
+        let granted = self.register(what, name, modulator);
+        if let Err(refusal) = &granted {
+            let mut reports = self.reports.lock();
+            reports.refused += 1;
+            reports.why.clone_from(&refusal.why);
+        }
+        granted
+    }
+
+    fn register(
+        &self,
+        what: &wire::Task,
+        name: &str,
+        modulator: Option<&Reference<dyn Modulator>>,
+    ) -> Result<wire::Grant, Refusal> {
+        let claim = claim(&self.system, self.processor, what, name)?;
+        let gate = self.gates.lock().get_mut(&claim.operation).and_then(Vec::pop);
+        let gate = gate.ok_or_else(|| {
+            Refusal::new("requests of earlier clients still run", "join again when a client has left")
+        })?;
+        let joined = match self.control.join(&claim) {
+            Ok(joined) => joined,
+            Err(error) => {
+                self.give_back(claim.operation, gate);
+                return Err(refusal_of(&error));
+            }
+        };
+        let ticket = u64::from_ne_bytes(random()).max(1);
+        gate.meter.begin(joined.period, now());
+        let activated = (gate.activate)(&id_of(ticket));
+        let keep = self.period.max(Span::from_secs(1));
+        let lane = modulator.map(|to| FeedbackLane::start(to, keep)).transpose();
+        let (target, lane) = match (activated, lane) {
+            (Ok(target), Ok(lane)) => (target, lane),
+            (activated, lane) => {
+                lane.ok().flatten().into_iter().for_each(|lane| lane.end());
+                if activated.is_ok() {
+                    (gate.deactivate)(&id_of(ticket));
+                }
+                gate.meter.end();
+                self.control.leave(joined.client);
+                self.give_back(claim.operation, gate);
+                return Err(Refusal::new("the node has no thread or object left", "join again later"));
+            }
+        };
+        let client = Registered {
+            name: name.to_owned(),
+            joined,
+            meter: gate.meter.clone(),
+            gate: PiMutex::new(Some(gate)),
+            lane,
+            called: AtomicU64::new(now()),
+            // Twice the samples.
+            calls: PiMutex::new(Allowance::new(2 * (1_000_000_000 / self.period.as_nanos().max(1)) + 2, 8)),
+            stale: AtomicU64::new(0),
+            ignores: AtomicBool::new(false),
+        };
+        self.table.lock().insert(ticket, Arc::new(client));
+        // The pacer sends its first rate.
+        self.control.wake();
+        Ok(grant(what, ticket, &joined, target))
+    }
+
+    /// The present period of a client, and whether it calls no more often than samples need.
+    pub fn poll(&self, ticket: u64) -> Result<(Span, bool), Refusal> {
+        let client = self.table.lock().get(&ticket).cloned().ok_or_else(|| unknown(ticket))?;
+        client.called.store(now(), Ordering::Relaxed);
+        let period = self.control.period(client.joined.client).ok_or_else(|| unknown(ticket))?;
+        client.meter.set_period(period);
+        client.stale.store(0, Ordering::Relaxed);
+        let in_time = client.calls.lock().take(now());
+        Ok((period, in_time))
+    }
+
+    /// A client leaves. Its gate serves another one when its requests have ended. False if it is unknown.
+    pub fn leave(self: &Arc<Self>, ticket: u64) -> bool {
+        let removed = self.table.lock().remove(&ticket);
+        let Some(client) = removed else { return false };
+        client.lane.iter().for_each(|lane| lane.end());
+        client.meter.end();
+        self.control.leave(client.joined.client);
+        if client.meter.refused() > 0 {
+            self.report(self.excess(&client));
+        }
+        let gate = client.gate.lock().take();
+        if let Some(gate) = gate {
+            let (clients, operation) = (self.clone(), client.joined.task.operation);
+            let release = move || {
+                (gate.deactivate)(&id_of(ticket));
+                clients.give_back(operation, gate);
+            };
+            // Without a thread, the gate is lost: fewer clients can register.
+            let _ = Builder::new().name("rates-release".to_owned()).spawn(release);
+        }
+        true
+    }
+
+    fn give_back(&self, operation: OperationId, gate: ClientGate) {
+        self.gates.lock().entry(operation).or_default().push(gate);
+    }
+
+    fn report(&self, text: String) {
+        let mut reports = self.reports.lock();
+        if reports.latest.len() == REPORTS {
+            reports.latest.pop_front();
+            reports.omitted += 1;
+        }
+        reports.latest.push_back(text);
+    }
+
+    /// The latest reports: clients that vanished or ignored their rates, and refusals.
+    pub fn reports(&self) -> Vec<String> {
+        let reports = self.reports.lock();
+        let mut all: Vec<String> = reports.latest.iter().cloned().collect();
+        if reports.omitted > 0 {
+            all.push(format!("{} earlier reports of clients are omitted", reports.omitted));
+        }
+        if reports.refused > 0 {
+            all.push(format!("{} clients were refused, the last one because {}", reports.refused, reports.why));
+        }
+        drop(reports);
+        let table = self.table.lock();
+        let mut ignoring: Vec<&Arc<Registered>> = table.values().filter(|client| client.meter.refused() > 0).collect();
+        ignoring.sort_by_key(|client| client.joined.client);
+        all.extend(ignoring.into_iter().map(|client| self.excess(client)));
+        all
+    }
+
+    fn excess(&self, client: &Registered) -> String {
+        format!("{}: {} requests above its rate were refused", self.shown(client), client.meter.refused())
+    }
+
+    fn shown(&self, client: &Registered) -> String {
+        let operation = &self.system.operation(client.joined.task.operation).name;
+        format!("client {} of {operation} ({})", client.joined.client, client.name)
+    }
+
+    /// The thread of the loop's clients.
+    pub fn pace(self: Arc<Self>) {
+        let clock = MonotonicClock::from_origin(0);
+        while !self.over.load(Ordering::Acquire) {
+            let clients: Vec<(u64, Arc<Registered>)> =
+                self.table.lock().iter().map(|(ticket, client)| (*ticket, client.clone())).collect();
+            for (ticket, client) in clients {
+                if let Some(why) = self.check(&client)
+                    && self.leave(ticket)
+                {
+                    self.report(format!("{} {why}; the loop distributes its share", self.shown(&client)));
+                }
+            }
+            self.control.wait(&clock, clock.now() + CHECK.min(self.period));
+        }
+    }
+
+    /// Passes the present rate of a client on. Returns the reason if the client has vanished.
+    fn check(&self, client: &Registered) -> Option<String> {
+        let now = now();
+        let period = self.control.period(client.joined.client)?;
+        match &client.lane {
+            Some(lane) if lane.has_failed() => {
+                return Some("has vanished: its modulator does not answer".to_owned());
+            }
+            Some(lane) => {
+                lane.sent().into_iter().for_each(|sent| client.meter.set_period(sent));
+                if period < client.meter.period() {
+                    // Before the client knows.
+                    client.meter.set_period(period);
+                }
+                lane.offer(period);
+            }
+            None => {}
+        }
+        if client.meter.period() == period {
+            client.stale.store(0, Ordering::Relaxed);
+        } else {
+            // The client has two sampling periods to learn its rate.
+            let since = client.stale.load(Ordering::Relaxed);
+            if since == 0 {
+                client.stale.store(now, Ordering::Relaxed);
+            } else if now.saturating_sub(since) > 2 * self.period.as_nanos() {
+                client.meter.set_period(period);
+            }
+        }
+        if client.meter.refused() >= IGNORES && !client.ignores.swap(true, Ordering::Relaxed) {
+            let rate = hertz_of(client.meter.period());
+            self.report(format!("{} ignores its rate of {rate:.3} Hz", self.shown(client)));
+        }
+        let last = client.meter.last().max(client.called.load(Ordering::Relaxed));
+        let silent = now.saturating_sub(last);
+        let allowed = SILENCE.as_nanos() + 3 * period.max(self.period).as_nanos();
+        (silent > allowed).then(|| format!("has vanished: it was silent for {}", Span::from_millis(silent / 1_000_000)))
+    }
+
+    /// No further client is served.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.control.wake();
+        let clients: Vec<_> = self.table.lock().drain().map(|(_, client)| client).collect();
+        let lanes = || clients.iter().filter_map(|client| client.lane.as_ref());
+        lanes().for_each(|lane| lane.end());
+        // Each message has a time limit.
+        lanes().for_each(|lane| lane.join());
+    }
+}
+
+fn id_of(ticket: u64) -> String {
+    format!("client {ticket:016x}")
+}
+
+fn unknown(ticket: u64) -> Refusal {
+    Refusal::new(&format!("no client has the ticket {ticket}"), "join again: it has left, or was silent for too long")
+}
+
+fn refusal_of(error: &JoinLoopError) -> Refusal {
+    Refusal::new(&error.to_string(), error.remedy())
+}
+
+fn grant(what: &wire::Task, ticket: u64, joined: &JoinedClient, target: hyoshi_orb::Ior) -> wire::Grant {
+    let (hertz, lowest, highest) =
+        (hertz_of(joined.period), hertz_of(joined.task.longest), hertz_of(joined.task.shortest));
+    let is_less = |rate: f64| rate < what.highest * (1.0 - 1e-6);
+    let (verdict, note) = match (is_less(highest), is_less(hertz)) {
+        (true, _) => (wire::Admission::Lower, format!("the file allows at most {highest:.3} Hz")),
+        (false, true) => (wire::Admission::Lower, "the loop raises the rate as far as the load permits".to_owned()),
+        (false, false) => (wire::Admission::AsAsked, String::new()),
+    };
+    wire::Grant { ticket, verdict, note, hertz, lowest, highest, target: Some(ObjectRef::from_ior(target)) }
+}
+
+impl fmt::Debug for RegisteredClients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredClients").field("processor", &self.processor).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,64 @@
+//! Clients of objects that join and leave the feedback loop here, and the rates that the loop sets.
+
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::Scheduled;
+use hyoshi_trace::{Input, RatedClient};
+
+use super::Crew;
+use crate::client_rates::JoinLoopError;
+use crate::wakeups::PendingWakeups;
+
+impl<S: Scheduled> Crew<S> {
+    /// A client joins the loop, if it accepts this claim.
+    pub fn join_client(
+        &mut self,
+        now: Instant,
+        claim: &RatedClient,
+        wakeups: &mut PendingWakeups,
+    ) -> Result<(u16, RatedClient), JoinLoopError> {
+        if self.closed || now >= self.common.until {
+            return Err(JoinLoopError::Idle);
+        }
+        let (client, task) = self.dispatcher.place_client(claim)?;
+        self.handle(now, Input::Join { client, task });
+        self.set_rates(now, wakeups);
+        Ok((client, task))
+    }
+
+    /// A client leaves the loop.
+    pub fn leave_client(&mut self, now: Instant, client: u16, wakeups: &mut PendingWakeups) {
+        let input = Input::Leave { client };
+        let system = self.common.system.clone();
+        if self.closed || now >= self.common.until || !self.dispatcher.accepts(&system, now, &input) {
+            return;
+        }
+        self.handle(now, input);
+        self.common.client_periods[self.processor.index()].set(client, Span::ZERO);
+        self.set_rates(now, wakeups);
+    }
+
+    /// A sampling period has ended.
+    pub fn on_sample(&mut self, now: Instant, utilisation: Option<u32>, wakeups: &mut PendingWakeups) {
+        if self.closed || now >= self.common.until {
+            return;
+        }
+        self.handle(now, Input::Sample { utilisation });
+        self.set_rates(now, wakeups);
+    }
+
+    /// The loop has decided on rates: passes those on that are not of this processor.
+    fn set_rates(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
+        for (to, operation, period) in self.effects.retimed.drain(..) {
+            if self.common.rates.set(to, operation, period) {
+                wakeups.wake_release(to);
+            }
+        }
+        let periods = &self.common.client_periods[self.processor.index()];
+        for (client, period) in self.effects.paced.drain(..) {
+            periods.set(client, period.max(Span::from_nanos(1)));
+            wakeups.wake_pacer(self.processor);
+        }
+        self.handle(now, Input::Tick);
+        self.settle(now, wakeups);
+    }
+}
