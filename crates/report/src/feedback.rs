@@ -231,6 +231,11 @@ pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rate
         if found.len() > rates && rates > 0 {
             line += &format!("  … and {} more", found.len() - rates);
         }
+        let clients = history.clients().0.iter().filter(|client| client.left.is_none());
+        for client in clients.take(rates) {
+            let operation = &system.operation(client.task.operation).name;
+            line += &format!("  {operation} of {} {}", client.task.label.as_str(), hertz(client.period.as_nanos()));
+        }
         if history.latest().is_some() || !found.is_empty() && rates > 0 {
             lines.push(line);
         }

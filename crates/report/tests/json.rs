@@ -9,7 +9,10 @@ use flight::flight;
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
 use hyoshi_report::Checked;
 use hyoshi_sched::Strategies;
-use hyoshi_trace::{DiscardReason, DispatchDecision, FeedbackHistories, StrategyHistories, TimeSplit, TraceEvent};
+use hyoshi_trace::{
+    ClientLabel, DiscardReason, DispatchDecision, FeedbackHistories, Input, RatedClient, StrategyHistories, TimeSplit,
+    TraceEvent,
+};
 use serde_json::Value;
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
@@ -61,6 +64,24 @@ fn feedback() -> Value {
         let at = Instant::ZERO + Span::from_secs(second);
         histories.event(ProcessorId(0), at, &TraceEvent::Decision(sample));
     }
+    let task = RatedClient {
+        operation: OperationId(0),
+        estimate: Span::from_millis(2),
+        shortest: Span::from_millis(100),
+        longest: Span::from_millis(1_000),
+        value: 1,
+        label: ClientLabel::new("pilot"),
+    };
+    let pace = DispatchDecision::Pace { client: 3, operation: OperationId(0), period: Span::from_millis(250) };
+    let joins = [
+        TraceEvent::Input(Input::Join { client: 3, task }),
+        TraceEvent::Decision(pace),
+        TraceEvent::Input(Input::Leave { client: 3 }),
+        TraceEvent::Input(Input::Join { client: 3, task }),
+    ];
+    for (second, event) in (4..).zip(joins) {
+        histories.event(ProcessorId(0), Instant::ZERO + Span::from_secs(second), &event);
+    }
     let duration = Span::from_secs(8);
     let one = hyoshi_report::FeedbackSummary::new(
         &system,
@@ -70,6 +91,9 @@ fn feedback() -> Value {
     );
     assert_eq!((one.settled_after, one.steady.map(|steady| steady.samples)), (Some(1), Some(1)));
     assert_eq!(one.rates[0].period_ns, 1_000_000_000);
+    let clients: Vec<_> =
+        one.rates[1..].iter().map(|one| (one.client.as_deref(), one.period_ns, one.left_ns)).collect();
+    assert_eq!(clients, [(Some("pilot"), 250_000_000, Some(6_000_000_000)), (Some("pilot"), 1_000_000_000, None)]);
     serde_json::to_value(one).unwrap()
 }
 

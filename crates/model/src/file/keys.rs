@@ -607,7 +607,7 @@ const OPERATION: &[Key] = &[
         "clients",
         Kind::Table("operation.clients"),
         Described("none: it has no registered clients"),
-        "Clients that register with the loop of its processor, which sets their rates; others may not send requests.",
+        "Clients that register with the loop of its processor, which sets their rates; no other client may send requests.",
     ),
     key(
         "calls",

@@ -30,7 +30,7 @@ use hyoshi_runtime::ClientRateControl;
 
 pub(crate) use meter::ClientMeter;
 use registered::RegisteredClients;
-use wish::{Refusal, hertz_of};
+use wish::{RateRefusal, hertz_of};
 
 use crate::idl::hyoshi_rates as wire;
 use crate::operators::{build, close_to_others, listen};
@@ -134,7 +134,7 @@ impl std::fmt::Debug for ServedRates {
 impl wire::Rates for RatesObject {
     fn join(&self, what: &wire::Task, to: Option<&wire::ModulatorStub>) -> Result<wire::Grant, wire::JoinError> {
         thread::sleep(PENALTY);
-        let refuse = |refusal: Refusal| wire::JoinError::from(wire::Refused::from(refusal));
+        let refuse = |refusal: RateRefusal| wire::JoinError::from(wire::Refused::from(refusal));
         let modulator = to.map(AsRef::as_ref);
         if let Some(modulator) = modulator {
             modulator::check(modulator.ior(), current::peer_address()).map_err(refuse)?;

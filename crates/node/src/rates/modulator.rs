@@ -9,7 +9,7 @@ use hyoshi_orb::{Ior, IorEndpoint, Reference, SyncScope, Timeouts, Transport, rt
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::{Clock, Dscp, MonotonicClock, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake};
 
-use super::{Refusal, hertz_of};
+use super::{RateRefusal, hertz_of};
 use crate::idl::hyoshi_rates::{Modulator, ModulatorStub};
 
 /// The time limit to connect to a modulator, and of a message.
@@ -119,9 +119,9 @@ impl FeedbackLane {
 
 /// Whether this node may call a modulator of a client at `caller`: all of its endpoints have that address. Otherwise a
 /// client could let the node connect to any machine.
-pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>) -> Result<(), Refusal> {
+pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>) -> Result<(), RateRefusal> {
     let Some(caller) = caller.map(|caller| caller.to_canonical()) else {
-        return Err(Refusal::new(
+        return Err(RateRefusal::new(
             "a client over a Unix socket cannot have a modulator",
             "pass a nil modulator, and call `rate` in each sampling period",
         ));
@@ -130,20 +130,20 @@ pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>) -> Result<(), Refus
     let profiles = modulator.iiop().collect::<Result<Vec<_>, _>>();
     let endpoints: Vec<IorEndpoint> = profiles.iter().flatten().flat_map(|profile| profile.endpoints()).collect();
     if profiles.is_err() || endpoints.is_empty() {
-        return Err(Refusal::new("the reference of the modulator has no usable endpoint", &remedy()));
+        return Err(RateRefusal::new("the reference of the modulator has no usable endpoint", &remedy()));
     }
     for endpoint in &endpoints {
         let host = match endpoint {
             IorEndpoint::Tcp { host, .. } | IorEndpoint::Tls { host, .. } => host,
             IorEndpoint::Unix { .. } => {
-                return Err(Refusal::new("the modulator is at a Unix socket", &remedy()));
+                return Err(RateRefusal::new("the modulator is at a Unix socket", &remedy()));
             }
         };
         let is_own = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical() == caller);
         if !is_own {
             let shown: String = host.chars().take(64).collect();
             let why = format!("the modulator is at `{}`, but the client calls from {caller}", shown.escape_debug());
-            return Err(Refusal::new(&why, &remedy()));
+            return Err(RateRefusal::new(&why, &remedy()));
         }
     }
     Ok(())

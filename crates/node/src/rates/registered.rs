@@ -20,7 +20,7 @@ use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_runtime::{ClientRateControl, JoinLoopError, JoinedClient};
 
 use super::modulator::FeedbackLane;
-use super::wish::{Refusal, claim, hertz_of};
+use super::wish::{RateRefusal, claim, hertz_of};
 use super::{ClientGate, ClientMeter};
 use crate::idl::hyoshi_rates::{self as wire, Modulator};
 use crate::peer::Allowance;
@@ -108,7 +108,7 @@ impl RegisteredClients {
         what: &wire::Task,
         name: &str,
         modulator: Option<&Reference<dyn Modulator>>,
-    ) -> Result<wire::Grant, Refusal> {
+    ) -> Result<wire::Grant, RateRefusal> {
         let granted = self.register(what, name, modulator);
         if let Err(refusal) = &granted {
             let mut reports = self.reports.lock();
@@ -123,11 +123,11 @@ impl RegisteredClients {
         what: &wire::Task,
         name: &str,
         modulator: Option<&Reference<dyn Modulator>>,
-    ) -> Result<wire::Grant, Refusal> {
+    ) -> Result<wire::Grant, RateRefusal> {
         let claim = claim(&self.system, self.processor, what, name)?;
         let gate = self.gates.lock().get_mut(&claim.operation).and_then(Vec::pop);
         let gate = gate.ok_or_else(|| {
-            Refusal::new("requests of earlier clients still run", "join again when a client has left")
+            RateRefusal::new("requests of earlier clients still run", "join again when a client has left")
         })?;
         let joined = match self.control.join(&claim) {
             Ok(joined) => joined,
@@ -151,7 +151,7 @@ impl RegisteredClients {
                 gate.meter.end();
                 self.control.leave(joined.client);
                 self.give_back(claim.operation, gate);
-                return Err(Refusal::new("the node has no thread or object left", "join again later"));
+                return Err(RateRefusal::new("the node has no thread or object left", "join again later"));
             }
         };
         let client = Registered {
@@ -173,7 +173,7 @@ impl RegisteredClients {
     }
 
     /// The present period of a client, and whether it calls no more often than samples need.
-    pub fn poll(&self, ticket: u64) -> Result<(Span, bool), Refusal> {
+    pub fn poll(&self, ticket: u64) -> Result<(Span, bool), RateRefusal> {
         let client = self.table.lock().get(&ticket).cloned().ok_or_else(|| unknown(ticket))?;
         client.called.store(now(), Ordering::Relaxed);
         let period = self.control.period(client.joined.client).ok_or_else(|| unknown(ticket))?;
@@ -318,12 +318,15 @@ fn id_of(ticket: u64) -> String {
     format!("client {ticket:016x}")
 }
 
-fn unknown(ticket: u64) -> Refusal {
-    Refusal::new(&format!("no client has the ticket {ticket}"), "join again: it has left, or was silent for too long")
+fn unknown(ticket: u64) -> RateRefusal {
+    RateRefusal::new(
+        &format!("no client has the ticket {ticket}"),
+        "join again: it has left, or was silent for too long",
+    )
 }
 
-fn refusal_of(error: &JoinLoopError) -> Refusal {
-    Refusal::new(&error.to_string(), error.remedy())
+fn refusal_of(error: &JoinLoopError) -> RateRefusal {
+    RateRefusal::new(&error.to_string(), error.remedy())
 }
 
 fn grant(what: &wire::Task, ticket: u64, joined: &JoinedClient, target: hyoshi_orb::Ior) -> wire::Grant {

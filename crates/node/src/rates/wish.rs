@@ -8,19 +8,19 @@ use crate::idl::hyoshi_rates as wire;
 
 /// The reason for refusing a client, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct RateRefusal {
     pub why: String,
     pub remedy: String,
 }
 
-impl Refusal {
-    pub fn new(why: &str, remedy: &str) -> Refusal {
-        Refusal { why: why.to_owned(), remedy: remedy.to_owned() }
+impl RateRefusal {
+    pub fn new(why: &str, remedy: &str) -> RateRefusal {
+        RateRefusal { why: why.to_owned(), remedy: remedy.to_owned() }
     }
 }
 
-impl From<Refusal> for wire::Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<RateRefusal> for wire::Refused {
+    fn from(refusal: RateRefusal) -> Self {
         let short = |text: String| text.chars().take(512).collect();
         wire::Refused { why: short(refusal.why), remedy: short(refusal.remedy) }
     }
@@ -48,21 +48,21 @@ pub(super) fn claim(
     processor: ProcessorId,
     what: &wire::Task,
     label: &str,
-) -> Result<RatedClient, Refusal> {
+) -> Result<RatedClient, RateRefusal> {
     let with_clients: Vec<OperationId> = system.with_clients_on(processor).collect();
     let Some(operation) = with_clients.iter().find(|id| system.operation(**id).name == what.operation) else {
         let known: Vec<&str> = with_clients.iter().map(|id| system.operation(*id).name.as_str()).collect();
         let why = format!("no operation `{}` has clients here", what.operation.escape_debug());
-        return Err(Refusal::new(&why, &format!("name one of: {}", known.join(", "))));
+        return Err(RateRefusal::new(&why, &format!("name one of: {}", known.join(", "))));
     };
     let invalid = |key: &str, hertz: f64| {
-        Refusal::new(&format!("`{key}` is {hertz} Hz"), "use a finite rate above 0 Hz, at most 1 GHz")
+        RateRefusal::new(&format!("`{key}` is {hertz} Hz"), "use a finite rate above 0 Hz, at most 1 GHz")
     };
     let longest = period_of(what.lowest).ok_or_else(|| invalid("lowest", what.lowest))?;
     let shortest = period_of(what.highest).ok_or_else(|| invalid("highest", what.highest))?;
     if shortest > longest {
         let why = format!("the range of rates is empty: from {} to {} Hz", what.lowest, what.highest);
-        return Err(Refusal::new(&why, "swap `lowest` and `highest`"));
+        return Err(RateRefusal::new(&why, "swap `lowest` and `highest`"));
     }
     let declared = system.operation(*operation);
     Ok(RatedClient {
@@ -85,7 +85,7 @@ mod tests {
         [object.map]\noperation = 'query'\nendpoints = ['tcp/127.0.0.1:7473']\n\
         [feedback.map]\nalgorithm = 'FC-U'\nutilisation = '70%'\nendpoints = ['tcp/127.0.0.1:7475']\n";
 
-    fn asked(operation: &str, lowest: f64, highest: f64) -> Result<RatedClient, Refusal> {
+    fn asked(operation: &str, lowest: f64, highest: f64) -> Result<RatedClient, RateRefusal> {
         let system = hyoshi_model::read(TEXT, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
         let what = wire::Task { operation: operation.to_owned(), lowest, highest, estimate: 0, value: 9 };
         claim(&system, ProcessorId(0), &what, "pilot")

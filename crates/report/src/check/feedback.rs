@@ -56,8 +56,10 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
         start += part(work, of.start.period_of(place, setting).as_nanos());
     }
     // The load that the loop does not adapt, at the declared times.
-    let fixed = (analysed.utilisation_ppm as f64 / 1e6 / cap - range[1]).max(0.0);
-    // As many registered clients as the file allows; analysis has no load for them.
+    let one_client = |id| part(system.setting(0, id).wcet.as_nanos() as f64, system.setting(0, id).period.as_nanos());
+    let counted: f64 = system.with_clients_on(of.processor).map(one_client).sum();
+    let fixed = (analysed.utilisation_ppm as f64 / 1e6 / cap - range[1] - counted).max(0.0);
+    // As many registered clients as the file allows.
     for id in system.with_clients_on(of.processor) {
         let Some(clients) = system.operation(id).clients else { continue };
         let work = system.setting(0, id).wcet.as_nanos() as f64 * f64::from(clients.most);

@@ -106,7 +106,10 @@ fn operation(
         }
     }
     if work.adapted || verdict.fails() && site.has_loop() {
-        verdict = Verdict::unknown(Missing::Rates);
+        verdict = Verdict::unknown(match &work.source {
+            ReleaseSource::Unclear(of_clients @ Missing::Clients { .. }) => of_clients.clone(),
+            _ => Missing::Rates,
+        });
     }
     OperationReport {
         operation: part.operation,

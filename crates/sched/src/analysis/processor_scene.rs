@@ -47,7 +47,9 @@ impl<'a> ProcessorScene<'a> {
         let name = || self.system.operation(part.operation).name.clone();
         let burst = releases[part.operation.index()].burst.filter(|_| self.unanalysable(part.operation).is_none());
         let burst = burst.ok_or_else(|| match self.unanalysable(part.operation) {
-            Some(missing @ (Missing::Requests { .. } | Missing::Calls { .. } | Missing::Rates)) => missing,
+            Some(
+                missing @ (Missing::Requests { .. } | Missing::Clients { .. } | Missing::Calls { .. } | Missing::Rates),
+            ) => missing,
             _ => Missing::Interference { name: name() },
         })?;
         let cost = part.charge.checked_mul(part.legs).ok_or(Missing::Overflow)?;

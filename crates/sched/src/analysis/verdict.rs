@@ -196,6 +196,11 @@ pub enum Missing {
     },
     /// A feedback loop adapts rates, and with them the order of priorities.
     Rates,
+    /// A feedback loop sets the rate of each registered client of an operation, and several may send at once.
+    Clients {
+        /// Its name.
+        name: String,
+    },
     /// Nothing bounds the time between requests that lead to an operation.
     RareRequests {
         /// Its name.
@@ -388,6 +393,12 @@ impl fmt::Display for Missing {
             Missing::Rates => f.write_str(
                 "a feedback loop adapts rates: fix them, for example with `hyoshi run --freeze`, to check the result",
             ),
+            Missing::Clients { name } => {
+                write!(
+                    f,
+                    "no bound on how often the registered clients of {name} send requests: a loop sets their rates"
+                )
+            }
             Missing::RareRequests { name } => {
                 write!(f, "no bound on the time between requests that lead to {name}: its values are sampled")
             }

@@ -248,7 +248,7 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return ReleaseSource::Periodic,
         // Several clients may send at once, and the rate of each changes.
         Trigger::Any(any) if any.is_empty() && operation.clients.is_some() => {
-            return ReleaseSource::Unclear(Missing::Rates);
+            return ReleaseSource::Unclear(Missing::Clients { name: operation.name.clone() });
         }
         Trigger::Any(any) if any.is_empty() => {
             return ReleaseSource::Unclear(Missing::Requests { name: operation.name.clone() });

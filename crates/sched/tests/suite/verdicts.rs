@@ -618,6 +618,23 @@ fn a_body_that_may_call_any_object_leaves_it_and_those_that_it_delays_or_trigger
 }
 
 #[test]
+fn requests_of_registered_clients_have_no_bound_and_less_urgent_operations_neither() {
+    let text = "name = 'clients'\n[processor.main]\nstrategy = 'RMS'\ncap = '100%'\nhard_cap = '100%'\n\
+        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '90%'\nendpoints = ['tcp/127.0.0.1:7475']\n\
+        [operation.above]\nevery = '5ms'\nwcet = '1ms'\n\
+        [operation.query]\ncalled = true\nclients = { rate = ['1Hz', '20Hz'] }\nwcet = '1ms'\n\
+        [operation.below]\nevery = '100ms'\nwcet = '1ms'\n\
+        [object.map]\noperation = 'query'\nendpoints = ['tcp/127.0.0.1:7473']\n";
+    let system = hyoshi_model::read(text, "clients.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+    assert_eq!(missing_or_proved(&report, "above"), None);
+    for name in ["query", "below"] {
+        let missing = Missing::Clients { name: "query".into() };
+        assert_eq!(missing_or_proved(&report, name), Some(missing), "{name}");
+    }
+}
+
+#[test]
 fn an_adapted_rate_leaves_unknown_what_depends_on_the_order_of_rates() {
     let text = |feedback: &str| {
         format!(
