@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 
 use hyoshi_model::{Endpoint, HostId, OperationId, ProcessorId, ServedObject, System};
 use hyoshi_orb::{
-    Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, ServerLimits, SystemException, TlsServer,
+    Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, ServerLimits, SystemException, TlsClient,
+    TlsServer,
 };
 use hyoshi_runtime::{Node, Prepared};
 
@@ -246,12 +247,17 @@ fn gates_of(
 }
 
 impl InstalledObjects {
-    /// Serves the objects at their endpoints. Clients that call before the run wait.
+    /// Serves the objects at their endpoints. Clients that call before the run wait. `tls` is the certificate of the
+    /// endpoints, and that of calls to modulators of registered clients.
     ///
     /// # Errors
     ///
     /// If an ORB cannot listen there, or an endpoint over TLS has no certificate.
-    pub fn serve(mut self, node: &mut Prepared, tls: Option<&TlsServer>) -> Result<ServingObjects, NodeError> {
+    pub fn serve(
+        mut self,
+        node: &mut Prepared,
+        tls: Option<(&TlsServer, &TlsClient)>,
+    ) -> Result<ServingObjects, NodeError> {
         let mut processors = Vec::new();
         for (id, order) in std::mem::take(&mut self.orders) {
             processors.push(self.serve_processor(id, order, node, tls)?);
@@ -264,7 +270,7 @@ impl InstalledObjects {
         id: ProcessorId,
         order: JobOrder,
         node: &mut Prepared,
-        tls: Option<&TlsServer>,
+        tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServingProcessor, NodeError> {
         let system = self.system.clone();
         let own: Vec<(&ServedObject, Activate)> = objects_on(&system, id)
@@ -277,8 +283,8 @@ impl InstalledObjects {
         let lane = LaneOptions { name: LANE.to_owned(), threads: 0, ..LaneOptions::default() };
         let limits = ServerLimits { ending: hyoshi_model::Span::from_secs(1), ..ServerLimits::default() };
         let mut builder = Orb::builder().server_limits(limits).lane(lane).order(order.clone(), requests);
-        if let Some(tls) = tls {
-            builder = builder.tls_server(tls.clone());
+        if let Some((server, _)) = tls {
+            builder = builder.tls_server(server.clone());
         }
         let mut endpoints: Vec<&Endpoint> = Vec::new();
         for endpoint in own.iter().flat_map(|(object, _)| &object.endpoints) {
@@ -310,7 +316,7 @@ impl InstalledObjects {
         let lane = order.serve(node, lane).map_err(NodeError::Thread)?;
         orb.ready();
         let control = node.client_rates(id).filter(|_| !gates.is_empty());
-        let declared = system.feedback.iter().find(|one| one.processor == id);
+        let declared = system.feedback.iter().find(|one| one.processor == id && !one.endpoints.is_empty());
         let rates =
             control.zip(declared).map(|(control, declared)| ServedRates::serve(&system, declared, control, gates, tls));
         Ok(ServingProcessor { order, rates: rates.transpose()?, _orb: orb, _lane: lane })

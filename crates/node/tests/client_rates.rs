@@ -11,12 +11,13 @@ use hyoshi_node::idl::hyoshi_rates::{
     Admission, Grant, JoinError, Modulator, ModulatorStub, RateError, Rates, RatesStub, Task,
 };
 use hyoshi_node::{Objects, ServingObjects};
-use hyoshi_orb::{Orb, SystemException, SystemKind, minor};
+use hyoshi_orb::{Orb, SystemException, SystemKind, TlsClient, TlsServer, minor};
 use hyoshi_os::own_cpu_time;
 use hyoshi_runtime::{Node, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, FeedbackHistories, Input, TraceEvent};
 
+use crate::authority::Authority;
 use crate::common::{folder, unused_address};
 use crate::programs::{Program, build};
 use crate::tracking::{CallbackStub, LocateError, Named, Position, Tracker, TrackerStub};
@@ -96,9 +97,26 @@ struct Run {
 }
 
 fn run() -> Run {
-    let (map, rates) = (unused_address().to_string(), unused_address().to_string());
+    let rates = unused_address().to_string();
     let socket = folder().join("rates").display().to_string();
-    let text = text(&map, &format!("'tcp/{rates}', 'unix/{socket}'"));
+    let run = run_at(&format!("'tcp/{rates}', 'unix/{socket}'"), None);
+    let run = Run { rates, socket, ..run };
+    // It refuses clients before instant 0.
+    let (_orb, probe) = run.rates();
+    until("the run begins", || has_begun(&probe));
+    run
+}
+
+fn has_begun(probe: &RatesStub) -> bool {
+    match probe.join(&task(200.0, 300.0), None) {
+        Err(JoinError::Refused(refused)) => refused.why.contains("the file allows"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn run_at(endpoints: &str, tls: Option<(&TlsServer, &TlsClient)>) -> Run {
+    let map = unused_address().to_string();
+    let text = text(&map, endpoints);
     let system = Arc::new(read(&text, "rates.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system);
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let mut objects = Objects::new();
@@ -106,16 +124,9 @@ fn run() -> Run {
     let node = Node::new(system.clone(), plan.clone()).share_cpu(true);
     let (node, installed) = objects.install(&system, None, node).unwrap();
     let mut node = node.prepare().unwrap();
-    let serving = installed.serve(&mut node, None).unwrap();
-    let running = node.start();
-    let run = Run { system, plan, serving, running, events: Vec::new(), map, rates, socket };
-    // It refuses clients before instant 0.
-    let (_orb, probe) = run.rates();
-    until("the run begins", || match probe.join(&task(200.0, 300.0), None) {
-        Err(JoinError::Refused(refused)) => refused.why.contains("the file allows"),
-        other => panic!("{other:?}"),
-    });
-    run
+    let serving = installed.serve(&mut node, tls).unwrap();
+    let (rates, socket) = (String::new(), String::new());
+    Run { system, plan, serving, running: node.start(), events: Vec::new(), map, rates, socket }
 }
 
 impl Run {
@@ -365,5 +376,42 @@ fn clients_in_omniorb_learn_their_rates() {
         let fastest = lines.iter().filter_map(|line| line.strip_prefix("rate ")?.parse::<f64>().ok());
         assert!(fastest.fold(rate, f64::max) > 90.0, "{granted}, {rate}, {lines:?}");
     }
+    run.end();
+}
+
+#[test]
+fn over_tls_a_client_needs_a_certificate_and_its_modulator_tls() {
+    let (plant, address) = (Authority::new("plant"), unused_address().to_string());
+    let tls = |signer: &Authority| {
+        let papers = signer.papers(&[address.rsplit_once(':').unwrap().0, "127.0.0.1", "pilot"]);
+        let server = TlsServer::for_clients_of(papers.identity(), &plant.roots()).unwrap();
+        (server, TlsClient::new(&plant.roots()).identity(papers.identity()))
+    };
+    let own = tls(&plant);
+    let mut run = run_at(&format!("'tls/{address}'"), Some((&own.0, &own.1)));
+    let client = |signer: &Authority| {
+        let (server, client) = tls(signer);
+        let orb = Orb::builder().tls_client(client).unwrap().tls_server(server);
+        let orb = orb.listen("ssliop://127.0.0.1:0").unwrap().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+        orb.ready();
+        let rates = orb.resolve::<dyn Rates>(&format!("corbaloc:ssliop:1.2@{address}/rates"));
+        (orb, rates)
+    };
+    assert_eq!(client(&Authority::new("elsewhere")).1.unwrap_err().kind, SystemKind::NoPermission);
+    let (orb, rates) = client(&plant);
+    let rates = rates.unwrap();
+    until("the run begins", || has_begun(&rates));
+    let plain = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    let modulator = |orb: &Orb| {
+        let interval = Arc::new(Interval::default());
+        (orb.adapter("modulator").build().unwrap().activate::<dyn Modulator>(interval.clone()).unwrap(), interval)
+    };
+    let Err(JoinError::Refused(refused)) = rates.join(&task(1.0, 2.0), Some(&modulator(&plain).0)) else { panic!() };
+    assert_eq!(refused.why, "the client joins over TLS, but its modulator does not use it");
+    let (secure, interval) = modulator(&orb);
+    let grant = rates.join(&task(1.0, 2.0), Some(&secure)).unwrap();
+    run.until("it is sent", |_| interval.hertz() >= 1.0);
+    rates.leave(grant.ticket).unwrap();
+    assert_eq!(run.serving.client_reports().len(), 1, "only refusals");
     run.end();
 }

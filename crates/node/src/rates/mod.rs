@@ -21,8 +21,8 @@ use std::thread;
 
 use hyoshi_model::{Endpoint, FeedbackLoop, Span, System};
 use hyoshi_orb::{
-    AdapterError, ClientLimits, Ior, LaneOptions, Orb, ServerLimits, SystemException, ThreadPolicy, TlsServer,
-    certificate_names, current,
+    AdapterError, ClientLimits, Ior, LaneOptions, Orb, ServerLimits, SystemException, ThreadPolicy, TlsClient,
+    TlsServer, certificate_names, current,
 };
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::{Spawn, SpawnedThread, users};
@@ -71,7 +71,7 @@ impl ServedRates {
         declared: &FeedbackLoop,
         control: ClientRateControl,
         gates: Vec<(hyoshi_model::OperationId, Vec<ClientGate>)>,
-        tls: Option<&TlsServer>,
+        tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServedRates, NodeError> {
         let policy = ThreadPolicy::Fifo(RELEASE);
         let lane = LaneOptions { name: "rates".to_owned(), threads: 16, policy, brief: true, ..LaneOptions::default() };
@@ -86,8 +86,13 @@ impl ServedRates {
         };
         let client_limits = ClientLimits { message: 16 << 10, backlog: 4 << 10, ..ClientLimits::default() };
         let mut builder = Orb::builder().server_limits(limits).client_limits(client_limits).lane(lane);
-        if let Some(tls) = tls {
-            builder = builder.tls_server(tls.clone());
+        if let Some((server, client)) = tls {
+            let unusable = |_| NodeError::NoCertificate { endpoint: declared.endpoints[0].clone() };
+            builder = builder.tls_server(server.clone()).tls_client(client.clone()).map_err(unusable)?;
+        }
+        if declared.endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Tls(_))) {
+            // Rates are then sent only encrypted, too.
+            builder = builder.tls_only();
         }
         for endpoint in &declared.endpoints {
             builder = listen(builder, endpoint, tls.is_some())?;
@@ -137,7 +142,8 @@ impl wire::Rates for RatesObject {
         let refuse = |refusal: RateRefusal| wire::JoinError::from(wire::Refused::from(refusal));
         let modulator = to.map(AsRef::as_ref);
         if let Some(modulator) = modulator {
-            modulator::check(modulator.ior(), current::peer_address()).map_err(refuse)?;
+            let is_secure = current::peer_certificate().is_some();
+            modulator::check(modulator.ior(), current::peer_address(), is_secure).map_err(refuse)?;
         }
         self.clients.join(what, &client_name(), modulator).map_err(refuse)
     }

@@ -118,8 +118,8 @@ impl FeedbackLane {
 }
 
 /// Whether this node may call a modulator of a client at `caller`: all of its endpoints have that address. Otherwise a
-/// client could let the node connect to any machine.
-pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>) -> Result<(), RateRefusal> {
+/// client could let the node connect to any machine. A client that joins over TLS has a modulator over TLS, too.
+pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>, is_secure: bool) -> Result<(), RateRefusal> {
     let Some(caller) = caller.map(|caller| caller.to_canonical()) else {
         return Err(RateRefusal::new(
             "a client over a Unix socket cannot have a modulator",
@@ -146,6 +146,10 @@ pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>) -> Result<(), RateR
             return Err(RateRefusal::new(&why, &remedy()));
         }
     }
+    if is_secure && !endpoints.iter().any(|endpoint| matches!(endpoint, IorEndpoint::Tls { .. })) {
+        let remedy = "let its ORB listen over TLS, or pass a nil modulator";
+        return Err(RateRefusal::new("the client joins over TLS, but its modulator does not use it", remedy));
+    }
     Ok(())
 }
 
@@ -164,14 +168,16 @@ mod tests {
     #[test]
     fn only_a_modulator_at_the_address_of_its_client_is_called() {
         let caller = Some("10.0.0.7".parse().unwrap());
-        assert!(check(&reference("10.0.0.7:7000"), caller).is_ok());
-        assert!(check(&reference("10.0.0.7:7000"), Some("::ffff:10.0.0.7".parse().unwrap())).is_ok());
+        assert!(check(&reference("10.0.0.7:7000"), caller, false).is_ok());
+        assert!(check(&reference("10.0.0.7:7000"), Some("::ffff:10.0.0.7".parse().unwrap()), false).is_ok());
         for other in ["10.0.0.8:7000", "localhost:7000", "[::1]:7000"] {
-            let refusal = check(&reference(other), caller).unwrap_err();
+            let refusal = check(&reference(other), caller, false).unwrap_err();
             assert!(refusal.why.contains("but the client calls from 10.0.0.7"), "{}", refusal.why);
             assert!(refusal.remedy.contains("listen at 10.0.0.7"), "{}", refusal.remedy);
         }
-        assert!(check(&Ior::default(), caller).unwrap_err().why.contains("no usable endpoint"));
-        assert!(check(&reference("10.0.0.7:7000"), None).unwrap_err().why.contains("Unix socket"));
+        assert!(check(&Ior::default(), caller, false).unwrap_err().why.contains("no usable endpoint"));
+        assert!(check(&reference("10.0.0.7:7000"), None, false).unwrap_err().why.contains("Unix socket"));
+        let plain = check(&reference("10.0.0.7:7000"), caller, true).unwrap_err();
+        assert_eq!(plain.why, "the client joins over TLS, but its modulator does not use it");
     }
 }

@@ -38,7 +38,8 @@ impl RunObjects {
         joined: Option<&JoinedHost>,
         control: &RunControl,
     ) -> Result<CallableObjects, CliError> {
-        let serving = self.0.serve(node, joined.and_then(JoinedHost::tls)).map_err(failed)?;
+        let tls = joined.and_then(|joined| joined.tls().zip(joined.tls_client()));
+        let serving = self.0.serve(node, tls).map_err(failed)?;
         match joined {
             Some(joined) => serving.join(joined.peers()),
             None => control.show(&serving),
