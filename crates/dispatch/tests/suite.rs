@@ -609,3 +609,36 @@ fn late_calls_catch_up_if_their_guard_opens_at_idle_points() {
     assert_eq!(rests_after_a_late_call("on"), [31]);
     assert_eq!(rests_after_a_late_call("idle"), [31, 34, 37]);
 }
+
+#[test]
+fn while_clients_are_absent_their_rates_do_not_rise() {
+    let text = "name = 'two'\n[processor.client]\n[processor.server]\n\
+        [feedback.server]\nalgorithm = 'FC-U'\nutilisation = '70%'\nperiod = '4s'\n\
+        [operation.ask]\non = 'client'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+        [operation.serve]\non = 'server'\nafter = { all = ['ask'] }\nwcet = '10ms'\n";
+    let system = read(text, "two.toml", None).unwrap().system;
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let retimed = |arrivals: u64, utilisation: u32| {
+        let mut dispatcher = Dispatcher::new(&system, &plan.processors[1], Keep::default());
+        let mut effects = dispatcher.effects();
+        let mut now = Instant::ZERO;
+        for number in 0..arrivals {
+            let (from, to) = (OperationId(0), OperationId(1));
+            let period = Span::from_secs(1);
+            let signal = Signal { from, to, position: 0, number, origin: now, period, due: now, ticket: None };
+            dispatcher.handle(now, Input::Signal(signal), &mut effects);
+            dispatcher.handle(now, Input::LaneRuns { lane: 0, executed: Span::ZERO }, &mut effects);
+            let slot = effects.run.expect("the job starts").slot;
+            now += Span::from_millis(5);
+            let consumed = Span::from_millis(5);
+            dispatcher.handle(now, Input::Complete { slot, consumed, ticket: None }, &mut effects);
+            now += Span::from_millis(995);
+        }
+        let now = Instant::ZERO + Span::from_secs(4);
+        dispatcher.handle(now, Input::Sample { utilisation: Some(utilisation) }, &mut effects);
+        effects.retimed.len()
+    };
+    assert_eq!(retimed(0, 0), 0, "nothing arrives: a low load is no reason to raise rates");
+    assert_eq!(retimed(4, 5_000), 1);
+    assert_eq!(retimed(0, 100_000), 1, "jobs run, and none has ended");
+}

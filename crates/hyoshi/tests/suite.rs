@@ -25,6 +25,7 @@ mod costs;
 mod counterexamples;
 mod dynamic_graph;
 mod events;
+mod feedback;
 mod from;
 mod gateways;
 mod hostile_users;

@@ -229,6 +229,18 @@ impl Contents {
         u64::try_from(load).unwrap_or(u64::MAX)
     }
 
+    /// The roots that loops adapt, with the processor of their loop and the period before its first sample.
+    pub fn adapted_roots(&self) -> Vec<(OperationId, ProcessorId, Span)> {
+        let of_loop = |one: &FeedbackLoop| {
+            let (processor, start) = (one.processor, one.start.clone());
+            self.adapted_on(processor).into_iter().enumerate().map(move |(place, adapted)| {
+                let setting = self.setting(0, adapted.root);
+                (adapted.root, processor, start.period_of(place, setting))
+            })
+        };
+        self.feedback.iter().flat_map(of_loop).collect()
+    }
+
     /// The operations of a processor with clients that have adapted rates.
     pub fn with_clients_on(&self, processor: ProcessorId) -> impl Iterator<Item = OperationId> + '_ {
         let ids = (0..self.operations.len() as u32).map(OperationId);

@@ -200,7 +200,7 @@ fn distrust(error: &SystemException, peer: &str) -> Option<String> {
 fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, session: u64) -> (PeerLink, String) {
     let (peer, stub, mut exceeds) = (&shared.peers[at], &dial.endpoints[endpoint].1, false);
     let oneways = stub.as_ref().oneways(SyncScope::None);
-    let (too_fast, mut ignores) = (peer.too_fast.load(Ordering::Relaxed), false);
+    let (mut too_fast, mut exceeded) = (peer.too_fast.load(Ordering::Relaxed), 0);
     loop {
         let mine = *shared.progress.lock();
         let completions = peer.sent.load(Ordering::Relaxed);
@@ -246,9 +246,13 @@ fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, ses
         if jumped {
             shared.report(PeerEvent::ClockJumped { host: peer.name.clone() });
         }
-        if !ignores && peer.too_fast.load(Ordering::Relaxed) > too_fast {
-            ignores = true;
-            shared.report(PeerEvent::IgnoresRates { host: peer.name.clone() });
+        if peer.too_fast.load(Ordering::Relaxed) > too_fast {
+            too_fast = peer.too_fast.load(Ordering::Relaxed);
+            exceeded += 1;
+            // Not for a moment.
+            if exceeded == EXCEEDED {
+                shared.report(PeerEvent::IgnoresRates { host: peer.name.clone() });
+            }
         }
         if let (Some(error), Some(declared)) = (error, shared.declared_error(peer.host)) {
             let (error, before) = (Span::from_nanos(error), exceeds);
@@ -342,6 +346,9 @@ impl IiopSender {
         IiopSender { shared, at, dial, stubs, at_once }
     }
 }
+
+/// A host that was too fast in so many exchanges of a session ignores its rates.
+const EXCEEDED: u32 = 8;
 
 /// The most rates in one message, as in the IDL.
 const MOST_RATES: usize = 1024;

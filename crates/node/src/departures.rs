@@ -54,6 +54,9 @@ pub(crate) trait Departures: Send {
         &[]
     }
 
+    /// Those were sent.
+    fn rates_sent(&self) {}
+
     /// The adapted rates must be sent again.
     fn repeat_rates(&self) {}
 }
@@ -78,6 +81,10 @@ impl Departures for OutgoingCompletions {
 
     fn take_rates(&mut self) -> &[(OperationId, Span)] {
         OutgoingCompletions::take_rates(self)
+    }
+
+    fn rates_sent(&self) {
+        OutgoingCompletions::rates_sent(self);
     }
 
     fn repeat_rates(&self) {
@@ -149,6 +156,10 @@ impl<D: Departures> Departures for CriticalDepartures<D> {
 
     fn take_rates(&mut self) -> &[(OperationId, Span)] {
         self.all.take_rates()
+    }
+
+    fn rates_sent(&self) {
+        self.all.rates_sent();
     }
 
     fn repeat_rates(&self) {

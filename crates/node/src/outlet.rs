@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 use hyoshi_runtime::LaneSender;
 
@@ -20,6 +21,8 @@ use crate::shared::NodeState;
 
 /// The most completions in one batch.
 const BATCH: usize = 64;
+/// Adapted rates are sent again after this time.
+const REPEAT: Span = Span::from_secs(1);
 /// The most departures that a lane sends at a time: beyond it, the sender's thread sends.
 const MOST_AT_ONCE: usize = 8;
 
@@ -72,7 +75,7 @@ impl<D: Departures> PeerOutlet<D> {
     pub fn run(&self) {
         let (peer, clock) = (&self.shared.peers[self.at], MonotonicClock::start());
         let session = || peer.sends_as.load(Ordering::Acquire);
-        let mut knows_rates = 0;
+        let (mut knows_rates, mut repeated) = (0, Instant::ZERO);
         while !self.shared.is_over() {
             let most = self.state.lock().departures.longest_wait(LATER);
             self.wake.wait_until(&clock, clock.now() + most);
@@ -83,8 +86,10 @@ impl<D: Departures> PeerOutlet<D> {
             let (mut put_off, mut idle) = (0, true);
             let present = session();
             if present != 0 {
-                // A node that has started anew does not know its rates.
-                if std::mem::replace(&mut knows_rates, present) != present {
+                // A node that has started anew does not know its rates, and a message may be lost.
+                let is_new = std::mem::replace(&mut knows_rates, present) != present;
+                if is_new || clock.now().since(repeated) >= REPEAT {
+                    repeated = clock.now();
                     departures.repeat_rates();
                 }
                 let rates = departures.take_rates();
@@ -92,6 +97,7 @@ impl<D: Departures> PeerOutlet<D> {
                     // First: they matter most if there is too much to send.
                     if sender.send_rates(present, rates) {
                         sender.flush();
+                        departures.rates_sent();
                     } else {
                         departures.repeat_rates();
                     }
@@ -153,7 +159,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::atomic::AtomicBool;
 
-    use hyoshi_model::{HostId, Instant, OperationId, Span, read};
+    use hyoshi_model::{HostId, OperationId, read};
     use hyoshi_os::Interrupt;
     use hyoshi_trace::Signal;
 
@@ -332,7 +338,8 @@ mod tests {
             thread.join().unwrap();
         });
         let all = sent.rates.lock().clone();
-        assert!(all.iter().map(|(session, _)| *session).eq([7, 8, 8]), "{all:?}");
+        let sessions: Vec<u64> = all.iter().map(|(session, _)| *session).collect();
+        assert!(sessions.is_sorted() && sessions[0] == 7 && sessions.ends_with(&[8, 8]), "{all:?}");
         assert!(all.iter().all(|(_, rates)| *rates == RATES));
     }
 }

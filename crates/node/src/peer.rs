@@ -143,6 +143,8 @@ pub(crate) struct Inbox {
     pub exchanges: Allowance,
     /// How often it may ask for threads, or cancel some.
     pub of_threads: Allowance,
+    /// How often it may send rates: the loops of its host sample less often.
+    pub of_rates: Allowance,
 }
 
 /// A rate limit (a token bucket).
@@ -208,7 +210,8 @@ impl OtherHost {
         }
     }
 
-    pub fn new(host: HostId, name: String, rate: u64, now: u64) -> Self {
+    /// `rate` is that of its messages, and `samples` that of its loops' samples, both a second.
+    pub fn new(host: HostId, name: String, (rate, samples): (u64, u64), now: u64) -> Self {
         let known = PeerState {
             link: PeerLink::Waiting,
             because: String::new(),
@@ -226,8 +229,13 @@ impl OtherHost {
             joined: 0,
         };
         let of = |rate| Allowance::new(rate, BURST);
-        let inbox =
-            Inbox { allowance: of(rate), exchanges: of(EXCHANGES), of_threads: of(OF_THREADS), ..Inbox::default() };
+        let inbox = Inbox {
+            allowance: of(rate),
+            exchanges: of(EXCHANGES),
+            of_threads: of(OF_THREADS),
+            of_rates: Allowance::new(2 * samples + 10, 2 * samples + 10),
+            ..Inbox::default()
+        };
         let none = || AtomicU64::new(0);
         OtherHost {
             host,
@@ -332,7 +340,7 @@ mod tests {
 
     #[test]
     fn instants_of_another_clock_are_shifted_and_stay_within_time() {
-        let peer = OtherHost::new(HostId(1), "b".into(), 1, 0);
+        let peer = OtherHost::new(HostId(1), "b".into(), (1, 0), 0);
         peer.ahead.store(30, Ordering::Relaxed);
         assert_eq!((peer.to_own(100), peer.to_own(10)), (Instant::from_nanos(70), Instant::ZERO));
         peer.ahead.store(i64::MIN, Ordering::Relaxed);
@@ -341,7 +349,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_and_not_confirmed_is_counted_when_a_session_ends() {
-        let peer = OtherHost::new(HostId(1), "b".into(), 1, 0);
+        let peer = OtherHost::new(HostId(1), "b".into(), (1, 0), 0);
         peer.sent.store(10, Ordering::Relaxed);
         peer.known.lock().confirmed = 7;
         peer.session_over(&mut peer.known.lock());
@@ -370,7 +378,7 @@ mod tests {
 
     #[test]
     fn completions_that_have_not_arrived_an_exchange_later_are_overdue() {
-        let peer = OtherHost::new(HostId(1), "b".into(), 1, 0);
+        let peer = OtherHost::new(HostId(1), "b".into(), (1, 0), 0);
         let known = &mut *peer.known.lock();
         known.sent_before = 100;
         known.confirm(110, 4);

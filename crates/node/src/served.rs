@@ -114,25 +114,27 @@ impl wire::Peer for ForPeers {
         let peer = self.check(who)?;
         let now = self.0.now();
         let session = u64::from_ne_bytes(random()).max(1);
-        {
+        let restarted = {
             let mut known = peer.known.lock();
             if known.incarnation != who.incarnation && known.is_alive(now, ALIVE) {
                 drop(known);
                 let detail = format!("a node of host `{}` is present already", who.host);
                 return Err(refused(&self.0, Reason::HostTaken, detail).into());
             }
-            if known.incarnation != who.incarnation {
+            let restarted = known.incarnation != who.incarnation;
+            if restarted {
                 (known.incarnation, known.progress) = (who.incarnation, None);
             }
             known.heard = now;
-        }
+            restarted
+        };
         // Its contact is made at once, not after a pause.
         if let Some(at) = self.0.peers.iter().position(|known| known.host == peer.host) {
             self.0.wakes[at].post();
         }
         let mut inbox = peer.inbox.lock();
         inbox.begin_session();
-        inbox.arrivals.iter_mut().for_each(IncomingCompletions::begin_session);
+        inbox.arrivals.iter_mut().for_each(|arrivals| arrivals.begin_session(restarted));
         peer.session.store(session, Ordering::Release);
         Ok(wire::Welcome { who: self.0.introduction(), session })
     }
@@ -194,16 +196,11 @@ impl wire::Peer for ForPeers {
         let Some(peer) = self.sender(session) else { return Ok(()) };
         // Acknowledgements do not wait either.
         current::set_connection_dscp(Dscp::EF);
+        let rates: Vec<_> =
+            rates.iter().map(|rate| (OperationId(rate.operation), Span::from_nanos(rate.period))).collect();
         let mut inbox = peer.inbox.lock();
-        let may_send = inbox.allowance.take(self.0.now());
-        let set = |arrivals: &mut IncomingCompletions, rate: &wire::AdaptedRate| {
-            arrivals.retime(OperationId(rate.operation), Span::from_nanos(rate.period)).is_ok()
-        };
-        let is_accepted = may_send
-            && inbox
-                .arrivals
-                .as_mut()
-                .is_some_and(|arrivals| rates.iter().fold(true, |accepted, rate| set(arrivals, rate) && accepted));
+        let may_send = inbox.of_rates.take(self.0.now());
+        let is_accepted = may_send && inbox.arrivals.as_mut().is_some_and(|arrivals| arrivals.retime(&rates).is_ok());
         drop(inbox);
         if !is_accepted {
             peer.rejected.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
-use hyoshi_model::{FeedbackLoop, HostId, Instant, Span, System};
+use hyoshi_model::{FeedbackLoop, HostId, Instant, OperationId, Span, System};
 use hyoshi_orb::rt::{RequestTiming, machine_clock};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 use hyoshi_runtime::ChainThreads;
@@ -135,7 +135,8 @@ impl NodeState {
         let others = taking_part(&system).filter(|other| *other != host);
         let peers: Vec<OtherHost> = others
             .map(|other| {
-                OtherHost::new(other, system.hosts[other.index()].name.clone(), rate(&system, other, host), now)
+                let rates = (rate(&system, other, host), samples(&system, other, host));
+                OtherHost::new(other, system.hosts[other.index()].name.clone(), rates, now)
             })
             .collect();
         let wakes = peers.iter().map(|_| Arc::default()).collect();
@@ -279,12 +280,19 @@ fn rate(system: &System, from: HostId, to: HostId) -> u64 {
         let outputs = replicated.map(|id| (id, u64::from(system.setting(epoch, id).legs)));
         completions.chain(outputs).map(|(id, jobs)| jobs * (rates[id.index()] / 1_000_000_000 + 1)).sum()
     };
-    let loops = system.feedback.iter().filter(|one| system.processor(one.processor).host == from);
+    2 * (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0) + 10
+}
+
+/// The samples a second of loops of one host that set rates on another.
+fn samples(system: &System, from: HostId, to: HostId) -> u64 {
+    let host = |operation: &OperationId| system.processor(system.operation(*operation).on).host;
     let adapts = |one: &&FeedbackLoop| {
-        system.adapted_on(one.processor).iter().any(|adapted| adapted.elsewhere.iter().any(|id| host(*id) == to))
+        let adapted = system.adapted_on(one.processor);
+        system.processor(one.processor).host == from
+            && adapted.iter().any(|adapted| adapted.elsewhere.iter().any(|id| host(id) == to))
     };
-    let rates: u64 = loops.filter(adapts).map(|one| 1_000_000_000 / one.period.as_nanos().max(1) + 1).sum();
-    2 * (rates + (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0)) + 10
+    let loops = system.feedback.iter().filter(adapts);
+    loops.map(|one| 1_000_000_000 / one.period.as_nanos().max(1) + 1).sum()
 }
 
 /// Unpredictable octets.

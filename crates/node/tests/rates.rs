@@ -14,7 +14,7 @@ use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 use crate::common::{DRONE, Host, STATION, system, text, until, unused_address};
 use crate::reboot::{other, serve};
 
-/// The station's loop sets the rate of the drone's sensing: at its lowest, `draw` uses 8 % of the CPU.
+/// The station's loop sets the rate of the drone's sensing: at its lowest, `draw` uses 2 % of the CPU.
 fn adapted() -> String {
     let tcp = || format!("tcp/{}", unused_address());
     let text = text(&tcp(), &tcp(), "60s");
@@ -22,14 +22,14 @@ fn adapted() -> String {
     text + "
         [feedback.ground]
         algorithm = \"FC-U\"
-        utilisation = \"50%\"
+        utilisation = \"20%\"
         period = \"100ms\"
         measure = \"lanes\"
         [operation.draw]
         on = \"ground\"
         after = { all = [\"recognise\"] }
-        wcet = \"2ms\"
-        takes = { uniform = [\"4ms\", \"4ms\"] }
+        wcet = \"0.5ms\"
+        takes = { uniform = [\"1ms\", \"1ms\"] }
         "
 }
 
@@ -77,6 +77,35 @@ fn a_loop_sets_the_rates_of_another_host_also_after_that_host_has_started_anew()
     let events = station.peers.take_events();
     assert!(!events.iter().any(|event| matches!(event, PeerEvent::IgnoresRates { .. })), "{events:?}");
     drop(running);
+}
+
+/// The new loop starts at the lowest rates and sees an overload: it has nothing to lower, but the drone must.
+#[test]
+fn a_host_gets_the_start_rates_of_a_loop_that_has_started_anew() {
+    let text = adapted();
+    let mut drone = Host::start(&text, DRONE, Span::ZERO).unwrap();
+    let agreed = drone.agree().unwrap();
+    let mut theirs = drone.begin(&agreed);
+    let mut station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
+    let agreed = station.agree().unwrap();
+    let running = station.begin(&agreed);
+    periods(&mut theirs, 0);
+    running.stop(&mut |_, _, _| ());
+    drop(station);
+    until("the drone notes that the station has ended", || drone.peers.standing()[0].state == "lost");
+    theirs.poll(&mut |_, _, _| ());
+    let mut station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
+    let agreed = station.agree().unwrap();
+    let _running = station.begin(&agreed);
+    let mut first = None;
+    until("the drone gets the present rates", || {
+        theirs.poll(&mut |_, _, event| match event {
+            TraceEvent::Input(Input::Retime { period, .. }) => _ = first.get_or_insert(period),
+            _ => {}
+        });
+        first.is_some()
+    });
+    assert!(first >= Some(Span::from_millis(20)), "far below the rate of before: {first:?}");
 }
 
 #[test]

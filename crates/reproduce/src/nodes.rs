@@ -101,7 +101,7 @@ pub(crate) struct JoinedNode {
 }
 
 impl JoinedNode {
-    /// Reads a file, and joins as one of its hosts.
+    /// Reads a file, and joins as one of its hosts, until `interrupt` is requested.
     ///
     /// # Errors
     ///
@@ -229,6 +229,16 @@ pub(crate) fn run(
 ) -> Result<Vec<NodeFigures>, NoResult> {
     let file = WorkloadFile::new(hosts.len(), text)?;
     let mut nodes = hosts.iter().map(|host| NodeProcess::start(program, &file, host)).collect::<Result<Vec<_>, _>>()?;
+    wait_for(&mut nodes, duration, control)?;
+    nodes.into_iter().map(NodeProcess::figures).collect()
+}
+
+/// Waits until nodes have ended.
+pub(crate) fn wait_for(
+    nodes: &mut [NodeProcess],
+    duration: Span,
+    control: ExperimentControl<'_>,
+) -> Result<(), NoResult> {
     let clock = MonotonicClock::start();
     while !nodes.iter_mut().all(NodeProcess::has_ended) {
         std::thread::sleep(POLL);
@@ -239,7 +249,7 @@ pub(crate) fn run(
             return Err(NoResult::Because(format!("a node did not end within {}", duration + PATIENCE)));
         }
     }
-    nodes.into_iter().map(NodeProcess::figures).collect()
+    Ok(())
 }
 
 /// How a node is started: with `--node HOST --file FILE` it runs that host, and prints [`NodeFigures`] as JSON.

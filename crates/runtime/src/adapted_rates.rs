@@ -8,8 +8,10 @@ use hyoshi_model::{OperationId, ProcessorId, Span, System};
 /// reads those of its operations. A newer period replaces an older one, so nothing waits and nothing grows.
 #[derive(Debug)]
 pub(crate) struct AdaptedRates {
-    /// By root, in nanoseconds; 0 before the first.
+    /// By root, in nanoseconds; at first the start periods, 0 without a loop.
     periods: Vec<AtomicU64>,
+    /// The same as sent to other hosts.
+    sent: Vec<AtomicU64>,
     /// By processor: some of its periods are new.
     changed: Vec<AtomicBool>,
     /// By processor: the roots of its operations that a loop of another processor adapts, in order.
@@ -26,8 +28,10 @@ impl AdaptedRates {
             roots.sort_unstable();
             roots.dedup();
         }
-        let periods = system.operations.iter().map(|_| AtomicU64::new(0)).collect();
-        AdaptedRates { periods, changed: roots.iter().map(|_| AtomicBool::new(false)).collect(), roots }
+        let mut starts = vec![0; system.operations.len()];
+        system.adapted_roots().into_iter().for_each(|(root, _, start)| starts[root.index()] = start.as_nanos());
+        let [periods, sent] = [(); 2].map(|()| starts.iter().map(|start| AtomicU64::new(*start)).collect());
+        AdaptedRates { periods, sent, changed: roots.iter().map(|_| AtomicBool::new(false)).collect(), roots }
     }
 
     /// Sets a period for the operations of a processor. False if they do not follow this root.
@@ -40,9 +44,19 @@ impl AdaptedRates {
         true
     }
 
-    /// The latest period of a root; zero before the first.
+    /// The latest period of a root.
     pub fn latest(&self, root: OperationId) -> Span {
         Span::from_nanos(self.periods[root.index()].load(Ordering::Relaxed))
+    }
+
+    /// The period of a root that its host knows.
+    pub fn sent(&self, root: OperationId) -> Span {
+        Span::from_nanos(self.sent[root.index()].load(Ordering::Relaxed))
+    }
+
+    /// A period was sent to the host of a root.
+    pub fn set_sent(&self, root: OperationId, period: Span) {
+        self.sent[root.index()].store(period.as_nanos(), Ordering::Relaxed);
     }
 
     /// All periods of a processor are new again.

@@ -1,8 +1,9 @@
 //! The end of a run: its reason, refusals and losses.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use hyoshi_model::{ProcessorId, Span};
+use hyoshi_model::{OperationId, ProcessorId, Span};
 use hyoshi_os::Refused;
 use hyoshi_os::priority::RELEASE;
 use hyoshi_trace::stats::Queueing;
@@ -267,6 +268,8 @@ pub struct Finished {
     pub stolen: Vec<(ProcessorId, u32, Option<Span>)>,
     /// For each processor: the costs of queueing.
     pub queueing: Vec<(ProcessorId, Queueing)>,
+    /// The last periods that feedback loops have set for operations here, by root.
+    pub periods: BTreeMap<OperationId, Span>,
 }
 
 /// The message of a panic.

@@ -132,7 +132,14 @@ impl OutgoingCompletions {
         self.rates.as_mut().map_or(&[], |rates| rates.take(&self.common))
     }
 
-    /// The rates did not arrive: [`OutgoingCompletions::take_rates`] returns all of them again.
+    /// The rates of the last [`OutgoingCompletions::take_rates`] were sent.
+    pub fn rates_sent(&self) {
+        if let Some(rates) = &self.rates {
+            rates.set_sent(&self.common);
+        }
+    }
+
+    /// The next [`OutgoingCompletions::take_rates`] returns all of them again.
     pub fn repeat_rates(&self) {
         if let Some(rates) = &self.rates {
             rates.repeat(&self.common);
@@ -348,13 +355,13 @@ impl IncomingCompletions {
         IncomingCompletions { from, common, processors, outlets, copies, replicas, rates, paces }
     }
 
-    /// Accepts a rate that a loop of that host sets here: the period of the first operation of a chain.
+    /// Accepts rates that loops of that host set here: the periods of the first operations of chains.
     ///
     /// # Errors
     ///
-    /// If that host sets no rate of this operation, or the period is outside the operation's range.
-    pub fn retime(&mut self, root: OperationId, period: Span) -> Result<(), Rejected> {
-        self.rates.set(&self.common, root, period)
+    /// If that host does not set one of them, or a period is outside the operation's range. The others are set.
+    pub fn retime(&mut self, rates: &[(OperationId, Span)]) -> Result<(), Rejected> {
+        self.rates.set(&self.common, rates)
     }
 
     /// The source host.
@@ -384,7 +391,7 @@ impl IncomingCompletions {
             return Err(Rejected::Implausible);
         }
         if let Some(pace) = self.paces.get_mut(&(signal.from, signal.to))
-            && !pace.permits(now, self.common.rates.latest(pace.root))
+            && !pace.permits(now, &self.common)
         {
             return Err(Rejected::TooSoon);
         }
@@ -423,12 +430,12 @@ impl IncomingCompletions {
         Ok(())
     }
 
-    /// Call this when the other node has restarted. Its clock may have changed, so its outputs replace earlier ones. It
-    /// does not know its adapted rates yet.
-    pub fn begin_session(&mut self) {
+    /// Call this when a session begins; `restarted` if the other node has started anew. Its clock may have changed, so its
+    /// outputs replace earlier ones. A node that has started anew does not know its adapted rates yet.
+    pub fn begin_session(&mut self, restarted: bool) {
         self.replicas.values_mut().for_each(|replica| replica.latest = None);
-        if let Ok(now) = running(&self.common) {
-            self.paces.values_mut().for_each(|pace| pace.restart(now));
+        if restarted {
+            self.paces.values_mut().for_each(AdaptedPace::restart);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_model::{HostId, Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{HostId, Instant, OperationId, ProcessorId, Setting, Span, System};
 
 use crate::common::CommonState;
 use crate::remote::Rejected;
@@ -13,6 +13,8 @@ use crate::remote::Rejected;
 pub(crate) struct DepartingRates {
     /// The host's processors with such operations.
     processors: Vec<ProcessorId>,
+    /// The roots of these operations, in order.
+    roots: Vec<OperationId>,
     /// The latest ones, each root once.
     latest: Vec<(OperationId, Span)>,
 }
@@ -21,8 +23,7 @@ impl DepartingRates {
     /// `None` if loops here set no rate on that host.
     pub fn new(common: &CommonState, to: HostId) -> Option<Self> {
         let system = &common.system;
-        let mut processors = Vec::new();
-        let mut roots = Vec::new();
+        let (mut processors, mut roots) = (Vec::new(), Vec::new());
         for one in system.feedback.iter().filter(|one| common.runs(one.processor)) {
             for adapted in system.adapted_on(one.processor) {
                 let there = adapted.elsewhere.iter().map(|id| system.operation(*id).on);
@@ -35,19 +36,27 @@ impl DepartingRates {
         }
         processors.sort_unstable();
         processors.dedup();
-        (!processors.is_empty()).then(|| DepartingRates { processors, latest: Vec::with_capacity(roots.len()) })
+        roots.sort_unstable();
+        let latest = Vec::with_capacity(roots.len());
+        (!processors.is_empty()).then_some(DepartingRates { processors, roots, latest })
     }
 
     /// All rates of the host, if some are new; otherwise none.
     pub fn take(&mut self, common: &CommonState) -> &[(OperationId, Span)] {
         self.latest.clear();
+        let mut is_new = false;
         for processor in &self.processors {
-            common.rates.take(*processor, |root, period| self.latest.push((root, period)));
+            is_new |= common.rates.take(*processor, |_, _| ());
         }
-        // Operations of several processors may follow one root.
-        self.latest.sort_unstable();
-        self.latest.dedup_by_key(|(root, _)| *root);
+        if is_new {
+            self.latest.extend(self.roots.iter().map(|root| (*root, common.rates.latest(*root))));
+        }
         &self.latest
+    }
+
+    /// Those that were taken have been sent.
+    pub fn set_sent(&self, common: &CommonState) {
+        self.latest.iter().for_each(|(root, period)| common.rates.set_sent(*root, *period));
     }
 
     /// All of them must be sent again.
@@ -58,7 +67,11 @@ impl DepartingRates {
 
 /// The rates that loops of one other host set here.
 #[derive(Debug)]
-pub(crate) struct ArrivingRates(BTreeMap<OperationId, AdaptedRoot>);
+pub(crate) struct ArrivingRates {
+    roots: BTreeMap<OperationId, AdaptedRoot>,
+    /// Processors with new rates.
+    woken: Vec<ProcessorId>,
+}
 
 #[derive(Debug)]
 struct AdaptedRoot {
@@ -81,25 +94,39 @@ impl ArrivingRates {
             let root = AdaptedRoot { range: range(system, adapted.root), here };
             (!root.here.is_empty()).then_some((adapted.root, root))
         });
-        ArrivingRates(roots.collect())
+        ArrivingRates { roots: roots.collect(), woken: Vec::with_capacity(system.processors.len()) }
     }
 
     /// True if that host sets no rate here.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.roots.is_empty()
     }
 
-    /// Sets a rate, and wakes the release threads of its processors.
-    pub fn set(&self, common: &CommonState, root: OperationId, period: Span) -> Result<(), Rejected> {
-        let AdaptedRoot { range, here } = self.0.get(&root).ok_or(Rejected::Foreign)?;
-        if !(range.0..=range.1).contains(&period) {
-            return Err(Rejected::Implausible);
+    /// Sets rates, and wakes the release threads of processors where one has changed. Others are set if one is wrong.
+    pub fn set(&mut self, common: &CommonState, rates: &[(OperationId, Span)]) -> Result<(), Rejected> {
+        if rates.len() > self.roots.len() {
+            return Err(Rejected::Foreign);
         }
-        for processor in here {
-            common.rates.set(*processor, root, period);
-            common.release_of(*processor).post();
+        let mut result = Ok(());
+        for (root, period) in rates {
+            match self.roots.get(root) {
+                None => result = Err(Rejected::Foreign),
+                Some(AdaptedRoot { range, .. }) if !(range.0..=range.1).contains(period) => {
+                    result = Err(Rejected::Implausible);
+                }
+                Some(_) if common.rates.latest(*root) == *period => {}
+                Some(AdaptedRoot { here, .. }) => {
+                    for processor in here {
+                        common.rates.set(*processor, *root, *period);
+                        if !self.woken.contains(processor) {
+                            self.woken.push(*processor);
+                        }
+                    }
+                }
+            }
         }
-        Ok(())
+        self.woken.drain(..).for_each(|processor| common.release_of(processor).post());
+        result
     }
 }
 
@@ -109,77 +136,100 @@ fn range(system: &System, root: OperationId) -> (Span, Span) {
     (shortest, settings().map(|setting| setting.slowest).max().unwrap_or(shortest))
 }
 
-/// How fast completions of another host may arrive that a loop here adapts: at 8/7 of the rate that was sent, and a
-/// few at once (a token bucket). Faster ones would use the share of others.
+/// How fast completions of another host may arrive that a loop here adapts: at 8/7 of the rate that its host knows, and
+/// a backlog at once (a token bucket). Faster ones would use the share of other operations.
 #[derive(Debug)]
 pub(crate) struct AdaptedPace {
-    pub root: OperationId,
-    /// The completions of one job.
-    legs: u64,
-    /// The period that was sent last; zero before the first.
-    sent: Span,
-    /// The shortest period that was sent within [`CHANGES_WITHIN`] before.
-    before: Span,
-    changed: Instant,
+    root: OperationId,
+    /// The period at which its host begins.
+    start: Span,
+    /// The completions of one release of the root.
+    each: u64,
+    /// Completions that may arrive at once, besides those of [`BACKLOG`].
+    burst: u64,
+    /// The shortest period of this second, and of the one before.
+    shortest: [Span; 2],
+    second: u64,
     /// Completions that may arrive now, in parts of [`TOKEN`].
     tokens: u64,
     /// When they were counted.
     counted: Instant,
 }
 
-/// After that time the host follows a new rate: the message has arrived, and its earlier jobs have ended.
-const CHANGES_WITHIN: Span = Span::from_secs(1);
-/// Jobs that may arrive at once.
-const BURST: u64 = 8;
+/// For this time a host or a network may be silent, and then send all completions at once.
+const BACKLOG: Span = Span::from_secs(2);
+/// Completions that may always arrive at once.
+const BURST: u64 = 64;
 const TOKEN: u64 = 1 << 20;
 
 impl AdaptedPace {
     /// The paces of completions from a host, by source and target; the target is here, and a loop here adapts it.
     pub fn of(common: &CommonState, from: HostId) -> BTreeMap<(OperationId, OperationId), AdaptedPace> {
         let system = &common.system;
-        let loops = system.feedback.iter().filter(|one| common.runs(one.processor));
-        let adapted = loops.flat_map(|one| system.adapted_on(one.processor));
         let mut paces = BTreeMap::new();
-        for one in adapted {
+        if common.runs_host(from) {
+            return paces;
+        }
+        let host = |id: OperationId| system.processor(system.operation(id).on).host;
+        let rates: Vec<_> = (0..system.epochs.len()).map(|epoch| system.release_rates(epoch)).collect();
+        for (root, of_loop, start) in system.adapted_roots() {
             // Only its host gets its rate.
-            let on = |id: &OperationId| system.processor(system.operation(*id).on).host;
-            if on(&one.root) != from || common.runs_host(from) {
+            if host(root) != from || !common.runs(of_loop) {
                 continue;
             }
-            for to in one.here.iter().chain(&one.elsewhere).filter(|id| common.runs(system.operation(**id).on)) {
-                for source in system.operation(*to).trigger.predecessors().iter().filter(|source| on(source) == from) {
-                    let legs = system.epochs.iter().map(|epoch| epoch.settings[source.index()].legs).max();
-                    let legs = u64::from(legs.unwrap_or(1).max(1));
-                    paces.insert((*source, *to), AdaptedPace::new(one.root, legs));
+            let follows =
+                |id: &OperationId| common.runs(system.operation(*id).on) && system.adapted_by(*id) == Some(root);
+            for to in system.operation_ids().filter(follows) {
+                for source in system.operation(to).trigger.predecessors().iter().filter(|one| host(**one) == from) {
+                    let ratio = |rates: &Vec<u64>| rates[source.index()].div_ceil(rates[root.index()].max(1));
+                    let each = rates.iter().map(ratio).max().unwrap_or(1).clamp(1, 1 << 16);
+                    let jitter = |setting: &Setting| setting.jitter.as_nanos() / setting.period.as_nanos().max(1);
+                    let jitter = system.epochs.iter().map(|epoch| jitter(&epoch.settings[root.index()])).max();
+                    let waiting = system.operation(*source).queue.limit;
+                    let burst = (jitter.unwrap_or(0).min(1 << 16) + u64::from(waiting) + BURST) * each;
+                    paces.insert((*source, to), AdaptedPace::new(root, start, each, burst));
                 }
             }
         }
         paces
     }
 
-    fn new(root: OperationId, legs: u64) -> AdaptedPace {
-        let (sent, before, start) = (Span::ZERO, Span::ZERO, Instant::ZERO);
-        AdaptedPace { root, legs, sent, before, changed: start, tokens: BURST * legs * TOKEN, counted: start }
+    fn new(root: OperationId, start: Span, each: u64, burst: u64) -> AdaptedPace {
+        let (shortest, counted) = ([start; 2], Instant::ZERO);
+        AdaptedPace { root, start, each, burst, shortest, second: 0, tokens: burst * TOKEN, counted }
     }
 
-    /// The host has started anew, and does not know its rate yet.
-    pub fn restart(&mut self, now: Instant) {
-        (self.before, self.changed) = (Span::ZERO, now);
+    /// The host has started anew, and begins at its start rate.
+    pub fn restart(&mut self) {
+        self.shortest[0] = self.shortest[0].min(self.start);
     }
 
-    /// Whether a completion may arrive now, if this period was sent last; zero if none was.
-    pub fn permits(&mut self, now: Instant, sent: Span) -> bool {
-        if sent != self.sent {
-            let changes = now.since(self.changed) < CHANGES_WITHIN;
-            self.before = if changes { self.before.min(self.sent) } else { self.sent };
-            (self.sent, self.changed) = (sent, now);
+    /// Whether a completion may arrive now.
+    pub fn permits(&mut self, now: Instant, common: &CommonState) -> bool {
+        let setting = common.system.setting(common.system.epoch_at(now), self.root);
+        // As its host does.
+        let sent = common.rates.sent(self.root).clamp(setting.period, setting.slowest.max(setting.period));
+        self.permits_at(now, sent)
+    }
+
+    /// The same, if its host knows the period `sent`.
+    fn permits_at(&mut self, now: Instant, sent: Span) -> bool {
+        let second = now.as_nanos() / 1_000_000_000;
+        match second.saturating_sub(self.second) {
+            0 => {}
+            1 => self.shortest = [sent, self.shortest[0]],
+            _ => self.shortest = [sent; 2],
         }
-        let period = if now.since(self.changed) < CHANGES_WITHIN { sent.min(self.before) } else { sent };
-        let each = (period.as_nanos() - period.as_nanos() / 8) / self.legs;
-        let since = now.since(std::mem::replace(&mut self.counted, now)).as_nanos();
-        let more = (u128::from(since) * u128::from(TOKEN)).checked_div(u128::from(each)).unwrap_or(u128::MAX);
-        let more = u64::try_from(more).unwrap_or(u64::MAX);
-        self.tokens = self.tokens.saturating_add(more).min(BURST * self.legs * TOKEN);
+        self.second = self.second.max(second);
+        self.shortest[0] = self.shortest[0].min(sent);
+        let period = self.shortest[0].min(self.shortest[1]).as_nanos().max(1);
+        let spacing = ((period - period / 8) / self.each).max(1);
+        let since = now.since(self.counted).as_nanos();
+        self.counted = self.counted.max(now);
+        let tokens = |span: u64| u128::from(span) * u128::from(TOKEN) / u128::from(spacing);
+        let most = u128::from(self.burst) * u128::from(TOKEN) + tokens(BACKLOG.as_nanos());
+        let tokens = (u128::from(self.tokens) + tokens(since)).min(most);
+        self.tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
         let has_one = self.tokens >= TOKEN;
         self.tokens -= if has_one { TOKEN } else { 0 };
         has_one
@@ -194,37 +244,60 @@ mod tests {
 
     const MS: fn(u64) -> Instant = |ms| Instant::from_nanos(ms * 1_000_000);
 
+    fn pace(start: u64, each: u64) -> AdaptedPace {
+        AdaptedPace::new(OperationId(0), Span::from_millis(start), each, BURST * each)
+    }
+
+    /// How many of the completions between two times may arrive, one each `each` ms.
+    fn arrivals(pace: &mut AdaptedPace, (from, until): (u64, u64), each: usize, sent: u64) -> u64 {
+        (from..until).step_by(each).filter(|ms| pace.permits_at(MS(*ms), Span::from_millis(sent))).count() as u64
+    }
+
     #[test]
-    fn a_host_has_a_second_to_follow_a_new_rate() {
-        let mut pace = AdaptedPace::new(OperationId(0), 1);
-        assert!((0..1_000).all(|ms| pace.permits(MS(ms), Span::ZERO)), "no rate was sent");
-        let arrivals = |pace: &mut AdaptedPace, from: u64, until: u64, each: usize, sent: u64| {
-            (from..until).step_by(each).filter(|ms| pace.permits(MS(*ms), Span::from_millis(sent))).count()
-        };
-        assert_eq!(arrivals(&mut pace, 1_000, 2_000, 10, 10), 100);
-        // From 100 Hz to 10 Hz: the old rate for a second, then a burst and the new one.
-        assert_eq!(arrivals(&mut pace, 2_000, 3_000, 10, 100), 100);
-        let more = arrivals(&mut pace, 3_000, 13_000, 10, 100);
-        assert!((114..=124).contains(&more), "{more}");
-        pace.restart(MS(13_000));
-        assert_eq!(arrivals(&mut pace, 13_000, 14_000, 10, 100), 100, "it starts anew");
+    fn a_host_has_a_second_to_follow_a_lower_rate() {
+        let mut pace = pace(10, 1);
+        assert_eq!(arrivals(&mut pace, (0, 2_000), 10, 10), 200);
+        // From 100 Hz to 10 Hz: the old rate for a second, then what has accumulated, and the new rate.
+        assert_eq!(arrivals(&mut pace, (2_000, 3_000), 10, 100), 100);
+        let more = arrivals(&mut pace, (3_000, 33_000), 10, 100);
+        assert!((343..=343 + 100 + 100 + BURST + 23).contains(&more), "{more}");
+        let held = arrivals(&mut pace, (33_000, 43_000), 10, 100);
+        assert!((113..=115).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn a_host_that_lies_while_rates_change_all_the_time_is_held_to_them() {
+        let mut pace = pace(100, 1);
+        let mut passed = 0;
+        for step in 0..300 {
+            passed += arrivals(&mut pace, (step * 100, step * 100 + 100), 2, 100 + step % 2);
+        }
+        assert!(passed < 300 * 8 / 7 + 30 + BURST + 24, "{passed} of 15,000");
+    }
+
+    #[test]
+    fn after_a_pause_all_that_waited_may_arrive_at_once() {
+        let mut pace = pace(2, 1);
+        assert_eq!(arrivals(&mut pace, (0, 5_000), 2, 2), 2_500);
+        let waited = (0..1_000).filter(|_| pace.permits_at(MS(7_000), Span::from_millis(2))).count();
+        assert_eq!(waited, 1_000);
     }
 
     proptest! {
         #[test]
         fn jobs_at_the_sent_rate_always_pass(
             periods in proptest::collection::vec(1u64..2_000, 1..8),
-            legs in 1u64..4,
+            each in 1u64..4,
             jitter in proptest::collection::vec(0u64..100, 64),
         ) {
-            let mut pace = AdaptedPace::new(OperationId(0), legs);
+            let mut pace = pace(periods[0], each);
             let mut at = 0;
             for (step, period) in periods.iter().enumerate() {
                 for job in 0..8 {
                     // Each completion is late by up to its period.
                     let late = jitter[(step * 8 + job) % 64] * period / 100;
-                    for _ in 0..legs {
-                        prop_assert!(pace.permits(MS(at + late), Span::from_millis(*period)));
+                    for _ in 0..each {
+                        prop_assert!(pace.permits_at(MS(at + late), Span::from_millis(*period)));
                     }
                     at += period;
                 }
@@ -233,14 +306,12 @@ mod tests {
 
         #[test]
         fn a_host_that_ignores_its_rate_gets_little_more_than_its_share(period in 10u64..500, factor in 2u64..20) {
-            let mut pace = AdaptedPace::new(OperationId(0), 1);
-            let until = 2_000 + 200 * period;
-            let each = (period / factor).max(1) as usize;
-            let sent = Span::from_millis(period);
-            let passed = (0..until).step_by(each).filter(|ms| pace.permits(MS(*ms), sent)).count() as u64;
-            // At first no rate was sent: a second without limit.
-            let share = 1_000 / each as u64 + (until - 1_000) * 8 / 7 / period;
-            prop_assert!(passed <= share + BURST + 3, "{passed} of {share}");
+            let mut pace = pace(period, 1);
+            let until = 20_000 + 200 * period;
+            let passed = arrivals(&mut pace, (0, until), (period / factor).max(1) as usize, period);
+            let backlog = BACKLOG.as_nanos() / 1_000_000;
+            let share = (until + backlog) * 8 / 7 / period + BURST;
+            prop_assert!(passed <= share + 3, "{passed} of {share}");
         }
     }
 }

@@ -177,7 +177,12 @@ impl RunningNode {
         let ended_by = common.ended().cloned().unwrap_or(EndedBy::Stopped);
         let parts = self.parts.processors.iter();
         let queueing = parts.map(|part| (part.processor.id, part.processor.crew.lock().queueing.clone())).collect();
-        Finished { ended_by, elapsed, notes, lost, stolen, queueing }
+        // The processor of a loop last: others get its rates later.
+        let has_loop = |part: &&ProcessorThreads| part.processor.crew.lock().sampling_period().is_some();
+        let (of_loops, rest): (Vec<_>, Vec<_>) = self.parts.processors.iter().partition(has_loop);
+        let adapted = |part: &ProcessorThreads| part.processor.crew.lock().adapted_periods();
+        let periods = rest.into_iter().chain(of_loops).flat_map(adapted).collect();
+        Finished { ended_by, elapsed, notes, lost, stolen, queueing, periods }
     }
 }
 

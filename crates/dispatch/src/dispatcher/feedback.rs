@@ -92,7 +92,18 @@ impl RateLoop {
     }
 }
 
+/// If so many jobs were due in a sampling period and none ended, none ran.
+const EXPECTED: u64 = 4;
+/// Unless the processor was busier than this: then they wait.
+const IDLE_PPM: u32 = 50_000;
+
 impl AdaptedHere {
+    /// The jobs that are due within a sampling period.
+    fn expected(&self, sampling: Span, operations: &[OperationState]) -> u64 {
+        let here = self.here.iter().map(|local| &operations[*local as usize]).filter(|one| one.enabled);
+        here.map(|one| sampling.as_nanos() / one.period.as_nanos().max(1)).fold(0, u64::saturating_add)
+    }
+
     fn task(&self, operations: &[OperationState]) -> AdaptiveTask {
         let first = &operations[self.here[0] as usize];
         let (shortest, longest) = first.range;
@@ -108,6 +119,11 @@ impl AdaptedHere {
 }
 
 impl<P: Probe> Dispatcher<P> {
+    /// The periods that feedback loops have set for operations here, by root, before an epoch's limits apply.
+    pub fn adapted_periods(&self) -> impl Iterator<Item = (OperationId, Span)> + '_ {
+        self.operations.iter().filter_map(|one| Some((one.adapted_by?, one.adapted?)))
+    }
+
     /// The sampling period of the loop here; `None` without one.
     pub fn sampling_period(&self) -> Option<Span> {
         self.feedback.as_ref().map(|one| one.period)
@@ -117,13 +133,18 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn sample(&mut self, now: Instant, utilisation: Option<u32>, effects: &mut Effects) {
         self.advance_before(now, effects);
         let Some(mut feedback) = self.feedback.take() else { return };
-        let RateLoop { law, adapted, clients, ended, missed, .. } = &mut *feedback;
+        let RateLoop { law, period, adapted, clients, ended, missed, .. } = &mut *feedback;
         // An epoch may have changed them.
         law.change(adapted.iter().map(|one| one.task(&self.operations)));
         let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].enabled);
-        // While nothing that it adapts runs, a low load is no reason to raise rates.
         let serves = |local: u32| self.operations[local as usize].enabled;
-        let sample = match !self.off && (adapted.iter().any(enabled) || clients.operations().any(serves)) {
+        // While nothing that it adapts runs, a low load is no reason to raise rates: here, or on hosts that are absent.
+        let is_absent = *ended == 0
+            && adapted.iter().map(|one| one.expected(*period, &self.operations)).fold(0, u64::saturating_add)
+                >= EXPECTED
+            && utilisation.is_some_and(|ppm| ppm < IDLE_PPM);
+        let runs = adapted.iter().any(enabled) || clients.operations().any(serves);
+        let sample = match !self.off && runs && !is_absent {
             true => FeedbackSample {
                 utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),
                 miss_ratio: Some(FeedbackSample::miss_ratio((*ended).into(), (*missed).into())),

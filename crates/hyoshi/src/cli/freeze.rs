@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hyoshi_model::{Deadline, FeedbackLoop, HostId, Setting, Span, System, write};
+use hyoshi_model::{Deadline, FeedbackLoop, HostId, OperationId, Setting, Span, System, write};
 use hyoshi_report::save;
-use hyoshi_trace::FeedbackHistory;
 
 use super::CliError;
 use super::output::cannot_write;
@@ -15,9 +14,9 @@ pub(super) fn freeze(
     path: &Path,
     system: &System,
     host: Option<HostId>,
-    histories: &[FeedbackHistory],
+    periods: &BTreeMap<OperationId, Span>,
 ) -> Result<(), CliError> {
-    let frozen = write(&frozen(system, host, histories));
+    let frozen = write(&frozen(system, host, periods));
     save(path, &frozen).map_err(|error| cannot_write("the frozen rates", &error.path, &error.source))
 }
 
@@ -46,15 +45,13 @@ fn runs(system: &System, host: Option<HostId>, one: &FeedbackLoop) -> bool {
     host.is_none_or(|host| system.processor(one.processor).host == host)
 }
 
-fn frozen(system: &System, host: Option<HostId>, histories: &[FeedbackHistory]) -> System {
+/// `periods` has those found, by root.
+fn frozen(system: &System, host: Option<HostId>, periods: &BTreeMap<OperationId, Span>) -> System {
     let mut rates: Vec<Option<Span>> = vec![None; system.operations.len()];
     for one in system.feedback.iter().filter(|one| runs(system, host, one)) {
-        let found: BTreeMap<_, _> = histories
-            .get(one.processor.index())
-            .map_or_else(BTreeMap::new, |found| found.periods().map(|(root, period, _)| (root, period)).collect());
         for (place, adapted) in system.adapted_on(one.processor).into_iter().enumerate() {
             let start = one.start.period_of(place, system.setting(0, adapted.root));
-            let period = found.get(&adapted.root).copied().unwrap_or(start);
+            let period = periods.get(&adapted.root).copied().unwrap_or(start);
             adapted.here.iter().chain(&adapted.elsewhere).for_each(|id| rates[id.index()] = Some(period));
         }
     }
@@ -82,8 +79,7 @@ fn fixed(setting: &Setting, period: Span) -> Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyoshi_model::{Instant, OperationId, ProcessorId, read};
-    use hyoshi_trace::{DispatchDecision, FeedbackHistories, TraceEvent};
+    use hyoshi_model::read;
 
     #[test]
     fn found_rates_are_fixed_and_the_loop_is_gone() {
@@ -93,10 +89,8 @@ mod tests {
             [operation.c]\nrate = ['2Hz', '10Hz']\nwcet = '1ms'\n\
             [operation.d]\nrate = '5Hz'\nwcet = '1ms'\n";
         let system = read(text, "one.toml", None).unwrap().system;
-        let mut histories = FeedbackHistories::new(&system);
-        let retime = DispatchDecision::Retime { operation: OperationId(0), period: Span::from_millis(250) };
-        histories.event(ProcessorId(0), Instant::ZERO, &TraceEvent::Decision(retime));
-        let written = write(&frozen(&system, None, histories.all()));
+        let found = BTreeMap::from([(OperationId(0), Span::from_millis(250))]);
+        let written = write(&frozen(&system, None, &found));
         let again = read(&written, "frozen.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}"));
         assert!(again.warnings.is_empty(), "{:?}", again.warnings);
         let period = |id: u32| again.system.setting(0, OperationId(id)).period;
@@ -116,14 +110,12 @@ mod tests {
         };
         let text = format!("name = 'two'\n[host.none]\n{}{}", part("one"), part("other"));
         let system = read(&text, "two.toml", None).unwrap().system;
-        let mut histories = FeedbackHistories::new(&system);
-        let retime = DispatchDecision::Retime { operation: OperationId(1), period: Span::from_millis(250) };
-        histories.event(ProcessorId(1), Instant::ZERO, &TraceEvent::Decision(retime));
+        let found = BTreeMap::from([(OperationId(1), Span::from_millis(250))]);
         let [none, one, other] = [0, 1, 2].map(HostId);
         assert!(system.hosts[other.index()].name == "other" && can_freeze("two.toml", &system, Some(one)).is_ok());
         let refused = can_freeze("two.toml", &system, Some(none)).unwrap_err().message();
         assert!(refused.contains("no feedback loop runs on host `none`"), "{refused}");
-        let frozen = frozen(&system, Some(other), histories.all());
+        let frozen = frozen(&system, Some(other), &found);
         let range = |id: u32| {
             let setting = frozen.setting(0, OperationId(id));
             [setting.period, setting.slowest]

@@ -264,7 +264,8 @@ pub(super) fn run(
     let end = Instant::ZERO + finished.elapsed;
     watching.observer.close(end);
     let figures = watching.observer.figures(end);
-    let unfrozen = arguments.freeze.as_ref().and_then(|path| freeze(path, &ready.system, host, figures.feedback).err());
+    let unfrozen =
+        arguments.freeze.as_ref().and_then(|path| freeze(path, &ready.system, host, &finished.periods).err());
     let late_outputs = late_outputs(&ready.system, figures.stats);
     let mut account = ReportInput {
         verb: "run",

@@ -121,13 +121,16 @@ fn start(
             continue;
         };
         for id in found.into_iter().flatten().map(OperationId) {
-            let Some(at) = adapted.iter().position(|one| one.root == id) else {
+            // The name of an operation with a call is that of its last part.
+            let is_whole =
+                |root: OperationId| contents.operation(root).name.strip_suffix(":call") == Some(&*operations.name(id));
+            let Some(at) = adapted.iter().position(|one| one.root == id || is_whole(one.root)) else {
                 log.error(name.place, format!("the loop does not adapt `{}`", operations.name(id)))
                     .help("name a periodic operation with a range of rates that runs here, or leads here");
                 sound = false;
                 continue;
             };
-            let setting = contents.setting(0, id);
+            let setting = contents.setting(0, adapted[at].root);
             if !(setting.period..=setting.slowest).contains(&period) {
                 let range = format!("its periods are {} to {}", setting.period, setting.slowest);
                 log.error(place, format!("`{}` cannot begin with a period of {period}", operations.name(id)))

@@ -961,7 +961,7 @@ const FEEDBACK: &[Key] = &[
         "start",
         Kind::WordsOrRates(&["lowest", "highest"], "operation"),
         Value("\"lowest\""),
-        "The rates before the first sample; of single operations with a table, then the others begin at their lowest.",
+        "The rates before the first sample. A table has those of single operations; all other ones begin at their lowest.",
     ),
     key(
         "divide",

@@ -19,7 +19,7 @@ use super::varying::{self, VaryingRun};
 use super::workload::{ExecutionStep, FcsHosts, FcsVariant, FcsWorkload, SAMPLING_PERIOD};
 use crate::control::{ExperimentControl, Length, NoResult, Stopped, or_note};
 use crate::kokyu::kernel::grants_real_time;
-use crate::nodes::{JoinedNode, NodeProcess, NodeProgram, WorkloadFile};
+use crate::nodes::{JoinedNode, NodeProcess, NodeProgram, WorkloadFile, wait_for};
 
 /// The time between two polls of the rings.
 const POLL: Duration = Duration::from_millis(20);
@@ -136,8 +136,7 @@ fn measured(
     notes: &mut Vec<String>,
     control: ExperimentControl<'_>,
 ) -> Result<FcsRun, NoResult> {
-    let server = Server::join(program, workload)?;
-    server.observed(notes, control)
+    Server::join(program, workload, control)?.observed(notes, control)
 }
 
 /// The server's node, in this process.
@@ -150,21 +149,47 @@ struct Server {
 
 impl Server {
     /// Starts the clients, and waits for them.
-    fn join(program: &NodeProgram<'_>, workload: &FcsWorkload) -> Result<Server, NoResult> {
+    fn join(
+        program: &NodeProgram<'_>,
+        workload: &FcsWorkload,
+        control: ExperimentControl<'_>,
+    ) -> Result<Server, NoResult> {
         let mut workload = workload.clone();
         let file = WorkloadFile::new(FcsHosts::NAMES.len(), |ports, cpus| {
             workload.hosts = Some(FcsHosts::new(ports, cpus));
             write(&workload.system())
         })?;
         let [server, client] = FcsHosts::NAMES;
-        let clients = NodeProcess::start(program, &file, client)?;
+        let mut clients = NodeProcess::start(program, &file, client)?;
         let interrupt = Interrupt::manual(Arc::new(Wake::new()));
-        let node = JoinedNode::join(file.path(), server, interrupt).map_err(NoResult::Because)?;
-        if node.peers.standing().iter().any(|one| one.state != "joined") {
-            let because = |_| NoResult::Because("the clients did not join".into());
-            return Err(clients.figures().map_or_else(|error| error, because));
+        let joined = AtomicBool::new(false);
+        let node = std::thread::scope(|scope| {
+            let (over, stop, clients) = (&joined, interrupt.clone(), &mut clients);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(POLL);
+                    if (control.stop)() || clients.has_ended() {
+                        return stop.request();
+                    }
+                }
+            });
+            let node = JoinedNode::join(file.path(), server, interrupt);
+            joined.store(true, Ordering::Relaxed);
+            node
+        });
+        if (control.stop)() {
+            return Err(NoResult::Stopped);
         }
-        Ok(Server { node, clients, workload, _file: file })
+        let is_joined = |node: &JoinedNode| node.peers.standing().iter().all(|one| one.state == "joined");
+        match node {
+            Ok(node) if is_joined(&node) => Ok(Server { node, clients, workload, _file: file }),
+            _ if clients.has_ended() => {
+                let because = |_| NoResult::Because("the clients ended before the run".into());
+                Err(clients.figures().map_or_else(|error| error, because))
+            }
+            Ok(_) => Err(NoResult::Because("the clients did not join".into())),
+            Err(why) => Err(NoResult::Because(why)),
+        }
     }
 
     fn observed(self, notes: &mut Vec<String>, control: ExperimentControl<'_>) -> Result<FcsRun, NoResult> {
@@ -175,8 +200,16 @@ impl Server {
                 observer.event(processor, now, &event);
             }
         };
-        run_node(prepared.begin(clock), workload.variant.name(), &mut sink, notes, control)?;
+        let name = workload.variant.name();
+        run_node(prepared.begin(clock), name, &mut sink, notes, control)?;
+        notes.extend(peers.take_events().iter().map(|event| format!("{name}: {event}")));
+        for one in peers.standing().iter().filter(|one| one.rejected > 0) {
+            notes.push(format!("{name}: {} invocations were rejected", one.rejected));
+        }
         drop(peers);
+        let mut clients = [clients];
+        wait_for(&mut clients, Span::ZERO, control)?;
+        let [clients] = clients;
         notes.extend(clients.figures()?.notes);
         Ok(FcsRun::of(&workload, &system, &mut observer))
     }
@@ -190,7 +223,7 @@ fn starvation(
     notes: &mut Vec<String>,
     control: ExperimentControl<'_>,
 ) -> Result<(FcsRun, Span), NoResult> {
-    let server = Server::join(program, workload)?;
+    let server = Server::join(program, workload, control)?;
     let over = Arc::new(AtomicBool::new(false));
     let seen = over.clone();
     let spawn = Spawn::new("ordinary").policy(ThreadPolicy::Other);

@@ -61,6 +61,11 @@ impl<S: Scheduled> Crew<S> {
         self.dispatcher.sampling_period()
     }
 
+    /// The present periods that feedback loops have set here, by root.
+    pub fn adapted_periods(&self) -> Vec<(OperationId, Span)> {
+        self.dispatcher.adapted_periods().collect()
+    }
+
     /// Takes the rates that loops of other processors have set here. True if there were some.
     fn take_rates(&mut self, now: Instant) -> bool {
         // Shared with `handle`, which needs the crew.

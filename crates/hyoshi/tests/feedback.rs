@@ -1,0 +1,108 @@
+//! Feedback control of rates, as a user sees it.
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::common::loopback::unused_address;
+use crate::common::{Ended, Place, alone, example, real_time};
+
+#[test]
+fn other_gains_are_tried_on_the_recorded_jobs() {
+    let place = Place::new();
+    place.hyoshi(&format!("sim {} --duration 20s --record sim.hyo", example("feedback.toml")));
+    let settled = |words: &str| {
+        let json = place.hyoshi(&format!("sim --from sim.hyo {words} --format json")).json();
+        json["processors"][0]["feedback"]["settled_after"].as_u64().unwrap()
+    };
+    let (as_recorded, slower) = (settled(""), settled("--gains 3,0.447"));
+    assert!(slower > as_recorded + 3, "{as_recorded} and {slower} samples");
+    let refused = place.hyoshi("sim --from sim.hyo --gains 0,0.447").exits(2);
+    assert!(refused.err.contains("write two numbers from 0.000001 to 1000000"), "{}", refused.err);
+    let refused = place.hyoshi(&format!("check {} --gains 2,0.447", example("tight.toml"))).exits(2);
+    assert!(refused.err.contains("has no feedback loop that --gains could change"), "{}", refused.err);
+}
+
+/// The server's loop sets the client's rate; at its lowest, requests use 5 % of the server's CPU.
+fn client_and_server() -> String {
+    let (client, server) = (unused_address(), unused_address());
+    let second = usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
+    format!(
+        r#"
+name = "rates"
+duration = "5s"
+
+[host.client]
+endpoints = ["tcp/{client}"]
+
+[host.server]
+endpoints = ["tcp/{server}"]
+
+[processor.client]
+host = "client"
+cpu = {second}
+
+[processor.server]
+host = "server"
+cpu = 0
+
+[feedback.server]
+algorithm = "FC-U"
+utilisation = "50%"
+period = "200ms"
+measure = "lanes"
+
+[operation.ask]
+on = "client"
+rate = ["10Hz", "400Hz"]
+wcet = "0.1ms"
+
+[operation.serve]
+on = "server"
+after = {{ all = ["ask"] }}
+wcet = "3ms"
+takes = {{ uniform = ["4ms", "5ms"] }}
+"#
+    )
+}
+
+#[test]
+fn the_loop_of_one_process_sets_the_rates_of_another() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("rates.toml", client_and_server());
+    let run = |host: &str, words: &str| {
+        let socket = place.path().join(format!("{host}.sock"));
+        let words =
+            format!("run rates.toml --host {host} --control {} --no-report --format json {words}", socket.display());
+        let child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        (words, child)
+    };
+    let (client, server) = (run("client", ""), run("server", "--freeze frozen.toml"));
+    // Deadlines of a busy machine are not the subject.
+    let json = |(words, child): (String, Child)| {
+        let ended = Ended::of(&words, &child.wait_with_output().unwrap());
+        assert!([0, 1].contains(&ended.code), "{} {}", ended.out, ended.err);
+        ended.json()
+    };
+    let (client, server) = (json(client), json(server));
+    let of_loop = |json: &Value| {
+        let processors = json["processors"].as_array().unwrap();
+        processors.iter().find(|one| one["name"] == "server").unwrap()["feedback"].clone()
+    };
+    let (seen, held) = (of_loop(&client), of_loop(&server));
+    assert!(held["samples"].as_u64() > Some(15), "{held}");
+    assert_eq!(seen["samples"], 0);
+    let (set, got) = (&held["rates"][0], &seen["rates"][0]);
+    assert!(set["changes"].as_u64() > Some(3) && got["changes"].as_u64() > Some(3), "{set} {got}");
+    assert!(set["measured_ns"].as_u64() > set["declared_ns"].as_u64(), "{set}");
+    let frozen = place.read("frozen.toml");
+    assert!(!frozen.contains("[feedback") && frozen.contains("every = "), "{frozen}");
+    if real_time() {
+        let steady = held["steady"]["utilisation_ppm"].as_u64().unwrap();
+        assert!((440_000..560_000).contains(&steady), "{held}");
+    }
+    let refused = place.hyoshi("run rates.toml --host client --freeze frozen.toml").exits(2);
+    assert!(refused.err.contains("no feedback loop runs on host `client`"), "{}", refused.err);
+    assert!(refused.err.contains("--host server"), "{}", refused.err);
+}
