@@ -94,6 +94,8 @@ struct Run {
     map: String,
     rates: String,
     socket: String,
+    /// Jobs of `watch` use the CPU without end.
+    saturates: Arc<AtomicBool>,
 }
 
 fn run() -> Run {
@@ -123,10 +125,13 @@ fn run_at(endpoints: &str, tls: Option<(&TlsServer, &TlsClient)>) -> Run {
     objects.add::<dyn Tracker>("map", Arc::new(Map));
     let node = Node::new(system.clone(), plan.clone()).share_cpu(true);
     let (node, installed) = objects.install(&system, None, node).unwrap();
+    let saturates = Arc::new(AtomicBool::new(false));
+    let until = saturates.clone();
+    let node = node.body("watch", move |job| while until.load(Ordering::Relaxed) && !job.stop_asked() {});
     let mut node = node.prepare().unwrap();
     let serving = installed.serve(&mut node, tls).unwrap();
     let (rates, socket) = (String::new(), String::new());
-    Run { system, plan, serving, running: node.start(), events: Vec::new(), map, rates, socket }
+    Run { system, plan, serving, running: node.start(), events: Vec::new(), map, rates, socket, saturates }
 }
 
 impl Run {
@@ -261,6 +266,24 @@ fn clients_get_rates_that_hold_the_set_point_and_a_vanished_one_leaves_its_share
     let (clients, omitted) = histories.all()[0].clients();
     assert_eq!((clients.len(), omitted, clients[0].task.label.as_str()), (2, 0, "127.0.0.1"));
     assert!(clients[1].left.is_some() && clients.iter().all(|client| client.changes > 5), "{clients:?}");
+}
+
+/// No request is served, but the feedback lane works.
+#[test]
+fn rates_fall_and_clients_join_and_leave_while_the_lane_is_saturated() {
+    let mut run = run();
+    let (orb, rates) = run.rates();
+    let client = Client::join(&run, &task(1.0, 150.0));
+    run.until("it has its highest rate", |_| client.interval.hertz() > 149.0);
+    run.saturates.store(true, Ordering::Relaxed);
+    run.until("it has its lowest rate", |_| client.interval.hertz() < 1.001);
+    let other = rates.join(&task(1.0, 150.0), None).unwrap();
+    assert!(rates.rate(other.ticket).unwrap() < 1.001);
+    rates.leave(other.ticket).unwrap();
+    run.saturates.store(false, Ordering::Relaxed);
+    run.until("it has its highest rate again", |_| client.interval.hertz() > 149.0);
+    drop((client, orb));
+    run.end();
 }
 
 #[test]
