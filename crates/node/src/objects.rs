@@ -313,12 +313,14 @@ impl InstalledObjects {
             gates.extend(gates_of(&system, object, (&order, binding), &adapter, &activate));
         }
         let lane = orb.owned_lane(LANE).ok_or_else(|| NodeError::Thread(std::io::ErrorKind::NotFound.into()))?;
+        let read = lane.clone();
         let lane = order.serve(node, lane).map_err(NodeError::Thread)?;
         orb.ready();
         let control = node.client_rates(id).filter(|_| !gates.is_empty());
         let declared = system.feedback.iter().find(|one| one.processor == id && !one.endpoints.is_empty());
-        let rates =
-            control.zip(declared).map(|(control, declared)| ServedRates::serve(&system, declared, control, gates, tls));
+        let rates = control
+            .zip(declared)
+            .map(|(control, declared)| ServedRates::serve(&system, declared, control, (gates, read), tls));
         Ok(ServingProcessor { order, rates: rates.transpose()?, _orb: orb, _lane: lane })
     }
 }

@@ -280,6 +280,11 @@ fn rates_fall_and_clients_join_and_leave_while_the_lane_is_saturated() {
     let other = rates.join(&task(1.0, 150.0), None).unwrap();
     assert!(rates.rate(other.ticket).unwrap() < 1.001);
     rates.leave(other.ticket).unwrap();
+    // The server reads no request, so the client is not silent.
+    let began = WallClock::now();
+    run.until("longer than a client may be silent", |_| began.elapsed() > Duration::from_secs(15));
+    let reports = run.serving.client_reports();
+    assert!(!reports.iter().any(|report| report.contains("vanished")), "{reports:?}");
     run.saturates.store(false, Ordering::Relaxed);
     run.until("it has its highest rate again", |_| client.interval.hertz() > 149.0);
     drop((client, orb));

@@ -19,10 +19,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use hyoshi_model::{Endpoint, FeedbackLoop, Span, System};
+use hyoshi_model::{Endpoint, FeedbackLoop, OperationId, Span, System};
 use hyoshi_orb::{
-    AdapterError, ClientLimits, Ior, LaneOptions, Orb, ServerLimits, SystemException, ThreadPolicy, TlsClient,
-    TlsServer, certificate_names, current,
+    AdapterError, ClientLimits, Ior, LaneOptions, Orb, OwnedLane, ServerLimits, SystemException, ThreadPolicy,
+    TlsClient, TlsServer, certificate_names, current,
 };
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::{Spawn, SpawnedThread, users};
@@ -65,16 +65,18 @@ struct RatesObject {
 }
 
 impl ServedRates {
-    /// Serves the clients of a loop. `gates` are by operation: each client of it needs a free one.
+    /// Serves the clients of a loop. `gates` are by operation: each client of it needs a free one. Their requests are read
+    /// from the lane.
     pub fn serve(
         system: &Arc<System>,
         declared: &FeedbackLoop,
         control: ClientRateControl,
-        gates: Vec<(hyoshi_model::OperationId, Vec<ClientGate>)>,
+        (gates, lane): (Vec<(OperationId, Vec<ClientGate>)>, OwnedLane),
         tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServedRates, NodeError> {
         let policy = ThreadPolicy::Fifo(RELEASE);
-        let lane = LaneOptions { name: "rates".to_owned(), threads: 16, policy, brief: true, ..LaneOptions::default() };
+        let own_lane =
+            LaneOptions { name: "rates".to_owned(), threads: 16, policy, brief: true, ..LaneOptions::default() };
         let limits = ServerLimits {
             connections: 4 * control.most() + 32,
             message: 16 << 10,
@@ -85,7 +87,7 @@ impl ServedRates {
             ..ServerLimits::default()
         };
         let client_limits = ClientLimits { message: 16 << 10, backlog: 4 << 10, ..ClientLimits::default() };
-        let mut builder = Orb::builder().server_limits(limits).client_limits(client_limits).lane(lane);
+        let mut builder = Orb::builder().server_limits(limits).client_limits(client_limits).lane(own_lane);
         if let Some((server, client)) = tls {
             let unusable = |_| NodeError::NoCertificate { endpoint: declared.endpoints[0].clone() };
             builder = builder.tls_server(server.clone()).tls_client(client.clone()).map_err(unusable)?;
@@ -103,7 +105,7 @@ impl ServedRates {
                 close_to_others(Path::new(path))?;
             }
         }
-        let clients = Arc::new(RegisteredClients::new(system.clone(), declared, control, gates));
+        let clients = Arc::new(RegisteredClients::new(system.clone(), declared, control, (gates, lane)));
         let object = RatesObject { clients: clients.clone(), strangers: Strangers::new() };
         let adapter = orb.adapter("rates").persistent().build().map_err(NodeError::Adapter)?;
         let stub = adapter.activate_as::<dyn wire::Rates>(KEY, Arc::new(object)).map_err(NodeError::Adapter)?;

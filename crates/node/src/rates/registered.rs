@@ -12,9 +12,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Builder;
+use std::time::Duration;
 
 use hyoshi_model::{FeedbackLoop, OperationId, ProcessorId, Span, System};
-use hyoshi_orb::{FromIor as _, ObjectRef, Reference};
+use hyoshi_orb::{FromIor as _, ObjectRef, OwnedLane, Reference};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_runtime::{ClientRateControl, JoinLoopError, JoinedClient};
@@ -54,6 +55,12 @@ pub(super) struct RegisteredClients {
     /// Gates without a client, by operation.
     gates: PiMutex<BTreeMap<OperationId, Vec<ClientGate>>>,
     reports: PiMutex<ClientReports>,
+    /// Their requests are read from it.
+    lane: OwnedLane,
+    /// Requests had not been read at the last check.
+    unread: AtomicBool,
+    /// When the same held for two checks in sequence, in ns: in overload, a client may only seem to be silent.
+    unread_at: AtomicU64,
     over: AtomicBool,
 }
 
@@ -88,7 +95,7 @@ impl RegisteredClients {
         system: Arc<System>,
         declared: &FeedbackLoop,
         control: ClientRateControl,
-        gates: Vec<(OperationId, Vec<ClientGate>)>,
+        (gates, lane): (Vec<(OperationId, Vec<ClientGate>)>, OwnedLane),
     ) -> RegisteredClients {
         RegisteredClients {
             system,
@@ -98,6 +105,9 @@ impl RegisteredClients {
             table: PiMutex::default(),
             gates: PiMutex::new(gates.into_iter().collect()),
             reports: PiMutex::default(),
+            lane,
+            unread: AtomicBool::new(false),
+            unread_at: AtomicU64::new(0),
             over: AtomicBool::new(false),
         }
     }
@@ -250,6 +260,10 @@ impl RegisteredClients {
     pub fn pace(self: Arc<Self>) {
         let clock = MonotonicClock::from_origin(0);
         while !self.over.load(Ordering::Acquire) {
+            let unread = self.lane.wait(Some(Duration::ZERO));
+            if self.unread.swap(unread, Ordering::Relaxed) && unread {
+                self.unread_at.store(now(), Ordering::Relaxed);
+            }
             let clients: Vec<(u64, Arc<Registered>)> =
                 self.table.lock().iter().map(|(ticket, client)| (*ticket, client.clone())).collect();
             for (ticket, client) in clients {
@@ -297,6 +311,7 @@ impl RegisteredClients {
             self.report(format!("{} ignores its rate of {rate:.3} Hz", self.shown(client)));
         }
         let last = client.meter.last().max(client.called.load(Ordering::Relaxed));
+        let last = last.max(self.unread_at.load(Ordering::Relaxed));
         let silent = now.saturating_sub(last);
         let allowed = SILENCE.as_nanos() + 3 * period.max(self.period).as_nanos();
         (silent > allowed).then(|| format!("has vanished: it was silent for {}", Span::from_millis(silent / 1_000_000)))
