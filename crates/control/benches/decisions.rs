@@ -157,9 +157,9 @@ fn feedback_sample_1000(bencher: Bencher<'_, '_>, assigner: &str) {
     });
 }
 
-/// A step of EUCON: so many processors, three times as many tasks with stages on three of them.
+/// A step of EUCON: so many processors, three times as many tasks with stages on three of them. The last is the largest.
 #[cfg(feature = "eucon")]
-#[divan::bench(args = [4, 8])]
+#[divan::bench(args = [4, 8, 21])]
 fn eucon_step(bencher: Bencher<'_, '_>, processors: u64) {
     use hyoshi_control::feedback::{EndToEndTask, Eucon, EuconSettings};
     let task = |number: u64| {
@@ -176,5 +176,36 @@ fn eucon_step(bencher: Bencher<'_, '_>, processors: u64) {
         let utilisation = |place| Some(if (step + place) % 60 < 30 { 0.4 } else { 0.9 });
         let utilisations: Vec<Option<f64>> = (0..processors).map(utilisation).collect();
         black_box(eucon.sample(&utilisations))
+    });
+}
+
+/// A step of all controllers of DEUCON in a ring of so many processors, each with two tasks.
+#[cfg(feature = "eucon")]
+#[divan::bench(args = [10, 100, 1_000], sample_count = 10)]
+fn deucon_step(bencher: Bencher<'_, '_>, processors: u64) {
+    use hyoshi_control::feedback::Coordinator;
+    use hyoshi_model::{Instant, ProcessorId};
+    let mut text = String::from("name = 'ring'\n");
+    for at in 0..processors {
+        text += &format!(
+            "[processor.p{at}]\n[feedback.p{at}]\nalgorithm = 'DEUCON'\nutilisation = '60%'\nperiod = '1s'\n\
+             [operation.a{at}]\non = 'p{at}'\nrate = ['2Hz', '25Hz']\nwcet = '8ms'\n\
+             [operation.b{at}]\non = 'p{}'\nafter = {{ all = ['a{at}'] }}\nwcet = '6ms'\n\
+             [operation.c{at}]\non = 'p{}'\nafter = {{ all = ['b{at}'] }}\nwcet = '7ms'\n\
+             [operation.d{at}]\non = 'p{at}'\nrate = ['2Hz', '50Hz']\nwcet = '5ms'\n",
+            (at + 1) % processors,
+            (at + 4) % processors,
+        );
+    }
+    let system = hyoshi_model::read(&text, "ring.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let mut coordinator = Coordinator::of(&system).expect("a controller").remove(0);
+    let mut step = 0u32;
+    bencher.bench_local(|| {
+        step += 1;
+        let now = Instant::ZERO + Span::from_secs(step.into());
+        for at in (0..processors as u32).map(ProcessorId) {
+            coordinator.collect(now, at, Some(if (step + at.0) % 60 < 30 { 400_000 } else { 900_000 }));
+        }
+        coordinator.step(&system, now, |_, _, root, period| _ = black_box((root, period)))
     });
 }

@@ -5,8 +5,8 @@ use hyoshi_model::{Share, Span, StartRates};
 use proptest::prelude::*;
 
 /// Execution times and processors of each task's stages, and its nominal period, in milliseconds.
-type Row = (&'static [u64], &'static [usize], u64);
-const WORKLOAD: [Row; 12] = [
+pub type Row = (&'static [u64], &'static [usize], u64);
+pub const WORKLOAD: [Row; 12] = [
     (&[94, 32, 122, 125], &[4, 3, 1, 2], 849),
     (&[12], &[3], 627),
     (&[3], &[1], 199),

@@ -4,6 +4,8 @@ mod accounts;
 mod advocates;
 mod arbiter;
 mod backlog;
+#[cfg(feature = "eucon")]
+mod deucon;
 mod docs;
 #[cfg(feature = "eucon")]
 mod eucon;

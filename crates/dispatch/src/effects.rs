@@ -41,6 +41,9 @@ pub struct Effects {
     /// After `Signal`: it was dropped, because no operation of this processor matches it. After `Invoke`: the request
     /// was refused, because its operation is off or busy, or its queue is full.
     pub lost: bool,
+    /// After `Sample`: the utilisation for the coordinator of the processor's group, in parts per million of the hard
+    /// cap. `None` if it was not measured, or while nothing runs that the loop adapts.
+    pub sampled: Option<u32>,
     /// After `Sample`: new periods of operations, for other processors. They accumulate until the caller drains them.
     pub retimed: Vec<(ProcessorId, OperationId, Span)>,
     /// After `Sample`, `Join` and `Leave`: new periods of registered clients.

@@ -41,6 +41,8 @@ pub struct Naive {
     /// is left.
     places: BTreeMap<(OperationId, bool), LevelPosition>,
     stay: BTreeSet<OperationId>,
+    /// The next tick ranks.
+    unranked: bool,
     request: Option<JobRequest>,
     /// By number of a request: whether it is critical, and what it requests.
     requests: BTreeMap<u64, (bool, Option<(Span, u32)>)>,
@@ -66,6 +68,7 @@ impl Naive {
             periods: system.operation_ids().map(|id| (id, system.setting(0, id).period)).collect(),
             places: BTreeMap::new(),
             stay: BTreeSet::new(),
+            unranked: false,
             request: None,
             requests: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -78,6 +81,13 @@ impl Naive {
         }
         naive.rank();
         naive
+    }
+
+    fn set_period(&mut self, root: OperationId, period: Span) {
+        for id in self.system.operation_ids().filter(|id| self.system.adapted_by(*id) == Some(root)) {
+            let setting = self.system.setting(0, id);
+            self.periods.insert(id, period.clamp(setting.period, setting.slowest));
+        }
     }
 
     fn deadline(&self, id: OperationId) -> Span {
@@ -265,12 +275,14 @@ impl Naive {
                 };
                 self.asked = self.jobs.keys().filter(|id| id.number == job.number && same(id)).copied().collect();
             }
+            TraceEvent::Input(Input::Tick) if std::mem::take(&mut self.unranked) => self.rank(),
+            TraceEvent::Input(Input::Adapt { operation, period }) => {
+                self.set_period(operation, period);
+                self.unranked = true;
+            }
             TraceEvent::Input(Input::Retime { operation, period })
             | TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => {
-                for id in self.system.operation_ids().filter(|id| self.system.adapted_by(*id) == Some(operation)) {
-                    let setting = self.system.setting(0, id);
-                    self.periods.insert(id, period.clamp(setting.period, setting.slowest));
-                }
+                self.set_period(operation, period);
                 self.rank();
             }
             TraceEvent::Decision(DispatchDecision::Hold { job, until }) => {

@@ -38,10 +38,19 @@ enum Action {
     Resume(usize),
     Lock(usize),
     Unlock(usize),
-    Invoke { deadline: u64, importance: u32, critical: bool },
+    Invoke {
+        deadline: u64,
+        importance: u32,
+        critical: bool,
+    },
     Retime(usize, u64),
+    /// These periods together.
+    Adapt([u64; 4]),
     Sample(Option<u32>),
-    Join { estimate: u64, range: (u64, u64) },
+    Join {
+        estimate: u64,
+        range: (u64, u64),
+    },
     Leave(u16),
     Enter(usize),
     Cancel(usize, bool),
@@ -61,6 +70,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (1u64..30, 0u32..4, any::<bool>())
             .prop_map(|(deadline, importance, critical)| Action::Invoke { deadline, importance, critical }),
         1 => (0usize..4, 1u64..40).prop_map(|(operation, period)| Action::Retime(operation, period)),
+        1 => prop::array::uniform4(1u64..40).prop_map(Action::Adapt),
         2 => proptest::option::weighted(0.9, 0u32..1_200_000).prop_map(Action::Sample),
         1 => (1u64..4_000, (1u64..40, 20u64..80)).prop_map(|(estimate, range)| Action::Join { estimate, range }),
         1 => (0u16..3).prop_map(Action::Leave),
@@ -390,6 +400,12 @@ impl<'a> Caller<'a> {
             Action::Retime(operation, period) => {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::Retime { operation, period: Span::from_millis(period) });
+            }
+            Action::Adapt(periods) => {
+                for (operation, period) in (0..).map(OperationId).zip(periods) {
+                    self.handle(Input::Adapt { operation, period: Span::from_millis(period) });
+                }
+                self.handle(Input::Tick);
             }
             Action::Choose(among, hops) => {
                 let chosen = self.choose(among, |state| matches!(state, JobState::Running | JobState::Demoted));

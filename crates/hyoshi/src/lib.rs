@@ -9,6 +9,7 @@
 //! | `broker` | programs under the CPU broker: `broker`, `exec`, `attach`, `top`, `run` of files with reservations |
 //! | `orb` | CORBA: the modules `orb` and `naming`, and `ior`, `call`, `idl`, `naming` |
 //! | `zenoh` | completions between hosts over Zenoh, for files with `zenoh`; programs of Zenoh, for files with `gateway` |
+//! | `eucon` | files with feedback loops under EUCON or DEUCON |
 //! | `reproduce` | the papers' experiments: `reproduce` |
 //!
 //! All but `zenoh` are on by default, for the `hyoshi` command. Your own program compiles much faster without

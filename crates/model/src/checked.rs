@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use crate::feedback::{DesignGains, StartRates};
+use crate::feedback::{DesignGains, FeedbackLoop, StartRates};
 use crate::ids::{HostId, OperationId};
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
@@ -41,6 +41,7 @@ impl System {
     /// - at most 64 operations are chosen by one operation;
     /// - a processor has at most one feedback loop, with a period, set points from 0 to 1, gains from 1e-6 to 1e6,
     ///   and an operation to adapt; given start rates are one for each;
+    /// - the loops of a group have one period, and start at the lowest or the highest rates;
     /// - only triggered operations have a timeout or a lifespan;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
@@ -150,6 +151,12 @@ fn check(contents: &Contents) {
         assert!(gains && points && !one.period.is_zero(), "the loop of processor `{name}` must have valid settings");
         let starts = !matches!(&one.start, StartRates::Given(periods) if periods.len() != adapted);
         assert!(starts, "the loop of processor `{name}` must start with one period for each operation");
+        let group =
+            contents.feedback.iter().filter(|other| one.algorithm.is_of_group() && other.algorithm == one.algorithm);
+        let alike = |other: &FeedbackLoop| {
+            (other.period, &other.start) == (one.period, &one.start) && !matches!(one.start, StartRates::Given(_))
+        };
+        assert!(group.take(1).all(alike), "the loops of {} must have one period and start", one.algorithm.name());
     }
     for one in &contents.events {
         let known = operations(&one.suppliers) && operations(&one.consumers);

@@ -69,9 +69,14 @@ pub enum FeedbackAlgorithm {
     /// misses begin, the first rise may pass that utilisation by one of FC-U's steps; later rises do not unless
     /// the gain is so high that FC-U overshoots.
     FcUmFast,
+    /// Holds the utilisations of a [group](crate::ControlGroup) of processors that end-to-end tasks couple, by one
+    /// model-predictive controller.
+    Eucon,
+    /// As EUCON, with a controller for each processor that knows only the processors of its own tasks.
+    Deucon,
 }
 
-/// The algorithms and their descriptions: the table for files and docs.
+/// The algorithms of one processor and their descriptions: the table for files and docs.
 pub static ALGORITHMS: [(FeedbackAlgorithm, &str, &str); 4] = [
     (FeedbackAlgorithm::FcU, "FC-U", "holds the utilisation"),
     (FeedbackAlgorithm::FcM, "FC-M", "holds the miss ratio, at almost full utilisation"),
@@ -79,15 +84,32 @@ pub static ALGORITHMS: [(FeedbackAlgorithm, &str, &str); 4] = [
     (FeedbackAlgorithm::FcUmFast, "FC-UM-fast", "as FC-UM, but without misses it rises as fast as FC-U"),
 ];
 
+/// The algorithms of a group of processors, in the order after [`ALGORITHMS`].
+pub static GROUP_ALGORITHMS: [(FeedbackAlgorithm, &str, &str); 2] = [
+    (FeedbackAlgorithm::Eucon, "EUCON", "holds the utilisations of several processors with one controller"),
+    (FeedbackAlgorithm::Deucon, "DEUCON", "holds the utilisations of many processors with a controller for each"),
+];
+
 impl FeedbackAlgorithm {
+    /// All, in the order of their numbers.
+    pub fn all() -> impl Iterator<Item = FeedbackAlgorithm> {
+        ALGORITHMS.iter().chain(&GROUP_ALGORITHMS).map(|(algorithm, ..)| *algorithm)
+    }
+
     /// The algorithm of this name.
     pub fn named(name: &str) -> Option<FeedbackAlgorithm> {
-        ALGORITHMS.iter().find(|(_, known, _)| known.eq_ignore_ascii_case(name)).map(|(algorithm, ..)| *algorithm)
+        FeedbackAlgorithm::all().find(|one| one.name().eq_ignore_ascii_case(name))
     }
 
     /// Its name in files.
     pub fn name(self) -> &'static str {
-        ALGORITHMS[self as usize].1
+        let place = self as usize;
+        ALGORITHMS.get(place).unwrap_or_else(|| &GROUP_ALGORITHMS[place - ALGORITHMS.len()]).1
+    }
+
+    /// Whether it controls a [group](crate::ControlGroup) of processors.
+    pub const fn is_of_group(self) -> bool {
+        matches!(self, FeedbackAlgorithm::Eucon | FeedbackAlgorithm::Deucon)
     }
 
     /// Whether it measures the utilisation.
@@ -97,7 +119,7 @@ impl FeedbackAlgorithm {
 
     /// Whether it measures the miss ratio.
     pub const fn uses_miss_ratio(self) -> bool {
-        !matches!(self, FeedbackAlgorithm::FcU)
+        !matches!(self, FeedbackAlgorithm::FcU) && !self.is_of_group()
     }
 }
 
@@ -181,6 +203,20 @@ impl RateDivision {
     }
 }
 
+impl FeedbackLoop {
+    /// The period before the first sample of a root that it adapts.
+    pub fn start_of(&self, contents: &Contents, root: OperationId) -> Span {
+        let place = match self.start {
+            StartRates::Lowest | StartRates::Highest => 0,
+            StartRates::Given(_) => {
+                let place = contents.adapted_on(self.processor).iter().position(|one| one.root == root);
+                place.unwrap_or(usize::MAX)
+            }
+        };
+        self.start.period_of(place, contents.setting(0, root))
+    }
+}
+
 /// Operations with one rate, which a loop sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdaptedOperations {
@@ -231,14 +267,11 @@ impl Contents {
 
     /// The roots that loops adapt, with the processor of their loop and the period before its first sample.
     pub fn adapted_roots(&self) -> Vec<(OperationId, ProcessorId, Span)> {
-        let of_loop = |one: &FeedbackLoop| {
-            let (processor, start) = (one.processor, one.start.clone());
-            self.adapted_on(processor).into_iter().enumerate().map(move |(place, adapted)| {
-                let setting = self.setting(0, adapted.root);
-                (adapted.root, processor, start.period_of(place, setting))
-            })
+        let of_loop = |(root, place): (OperationId, usize)| {
+            let one = &self.feedback[place];
+            (root, one.processor, one.start_of(self, root))
         };
-        self.feedback.iter().flat_map(of_loop).collect()
+        self.rate_setters().into_iter().map(of_loop).collect()
     }
 
     /// The operations of a processor with clients that have adapted rates.
@@ -249,12 +282,26 @@ impl Contents {
 
     /// For each operation, whether a loop adapts the rate of one of its roots, or of a root's clients.
     pub fn follow_loops(&self) -> Vec<bool> {
-        let mut adapted = alloc::vec![false; self.operations.len()];
-        for root in self.feedback.iter().flat_map(|one| self.adapted_on(one.processor)).map(|one| one.root) {
-            adapted[root.index()] = true;
-        }
-        let follows = |root: &OperationId| adapted[root.index()] || self.operation(*root).clients.is_some();
+        let setters = self.rate_setters();
+        let follows = |root: &OperationId| setters.contains_key(root) || self.operation(*root).clients.is_some();
         self.operations.iter().map(|one| one.roots.iter().any(follows)).collect()
+    }
+
+    /// By root with an adapted rate: the position in `feedback` of the loop that sets it. In a group it is the loop of
+    /// the root's processor, or else the first loop, in the file's order of operations, with a part of the task.
+    pub fn rate_setters(&self) -> BTreeMap<OperationId, usize> {
+        let mut loops = alloc::vec![None; self.processors.len()];
+        self.feedback.iter().enumerate().for_each(|(place, one)| loops[one.processor.index()] = Some(place));
+        let mut setters = BTreeMap::new();
+        for id in (0..self.operations.len() as u32).map(OperationId) {
+            let Some(place) = loops[self.operation(id).on.index()] else { continue };
+            let Some(root) = self.adapted_by(id) else { continue };
+            let setter = setters.entry(root).or_insert(place);
+            if id == root {
+                *setter = place;
+            }
+        }
+        setters
     }
 
     /// The operations that a loop on `processor` adapts: periodic ones with a range of rates that run there, or lead to

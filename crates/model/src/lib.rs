@@ -8,7 +8,7 @@
 //! - [`system`]: the system itself. Releases are periodic, or triggered by completions; a chain is an end-to-end
 //!   requirement; an epoch is an operating region (Kokyu, section III-B).
 //! - [`event`]: events by name, which operations supply and follow.
-//! - [`feedback`]: loops that adapt rates.
+//! - [`feedback`]: loops that adapt rates; [`control_group`]: those that several processors share.
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`network`]: network devices whose traffic is divided by DSCP.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
@@ -47,6 +47,7 @@
 extern crate alloc;
 
 mod checked;
+pub mod control_group;
 pub mod costs;
 pub mod endpoint;
 pub mod event;
@@ -68,12 +69,14 @@ pub mod time;
 pub mod write;
 
 pub use checked::System;
+pub use control_group::{ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS};
 pub use costs::Costs;
 pub use endpoint::{Address, Endpoint, EndpointError};
 pub use event::Event;
 pub use execution_time::ExecutionTime;
 pub use feedback::{
-    ALGORITHMS, AdaptedOperations, DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates,
+    ALGORITHMS, AdaptedOperations, DesignGains, FeedbackAlgorithm, FeedbackLoop, GROUP_ALGORITHMS, LoadMeasure,
+    RateDivision, StartRates,
 };
 #[cfg(feature = "toml")]
 pub use file::{

@@ -331,7 +331,9 @@ fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop, names:
     if one.measure == LoadMeasure::Lanes {
         line(text, "measure", quoted("lanes"));
     }
-    line(text, "gains", format!("{{ ga = {:?}, gm = {:?} }}", one.gains.ga, one.gains.gm));
+    if !one.algorithm.is_of_group() {
+        line(text, "gains", format!("{{ ga = {:?}, gm = {:?} }}", one.gains.ga, one.gains.gm));
+    }
     match &one.start {
         StartRates::Lowest => {}
         StartRates::Highest => line(text, "start", quoted("highest")),

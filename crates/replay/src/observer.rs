@@ -117,8 +117,13 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
-            ) | TraceEvent::Input(Input::Signal(_) | Input::Retime { .. } | Input::Join { .. } | Input::Leave { .. },)
-                | TraceEvent::Cpu(_)
+            ) | TraceEvent::Input(
+                Input::Signal(_)
+                    | Input::Retime { .. }
+                    | Input::Adapt { .. }
+                    | Input::Join { .. }
+                    | Input::Leave { .. },
+            ) | TraceEvent::Cpu(_)
         )
     }
 
@@ -157,7 +162,9 @@ impl<'a> Observer<'a> {
             TraceEvent::Decision(
                 DispatchDecision::Sample { .. } | DispatchDecision::Retime { .. } | DispatchDecision::Pace { .. },
             )
-            | TraceEvent::Input(Input::Retime { .. } | Input::Join { .. } | Input::Leave { .. }) => {
+            | TraceEvent::Input(
+                Input::Retime { .. } | Input::Adapt { .. } | Input::Join { .. } | Input::Leave { .. },
+            ) => {
                 self.feedback.event(processor, now, event);
             }
             TraceEvent::Cpu(seen) => {

@@ -14,6 +14,7 @@ use hyoshi_sched::analysis::{
 use serde::Serialize;
 
 pub mod feedback;
+pub mod groups;
 mod margins;
 mod programs;
 
@@ -83,6 +84,8 @@ struct Json<'a> {
     reservations: Vec<programs::HostJson>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     feedback: Vec<feedback::LoopCheck>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<groups::GroupCheck>,
     #[serde(flatten)]
     report: Report,
 }
@@ -198,6 +201,7 @@ impl<'a> Checked<'a> {
             sensitivity: self.sensitivity,
             reservations: programs::json(self.system, self.admissions),
             feedback: feedback::loops(self.system, self.report),
+            groups: groups::groups(self.system, self.report),
             report: Report { outcome: self.outcome(), ..self.report.clone() },
         };
         // As of a run: nothing in it can fail to be written.
@@ -234,6 +238,7 @@ impl<'a> Checked<'a> {
         section("Chains, in their worst region", self.chain_table(look));
         section("Processors", Some(self.processor_table(look) + &look.wrap(&self.utilisation_bounds())));
         section("Feedback loops", feedback::table(self.system, self.report, look));
+        section("Groups of feedback loops", groups::table(self.system, self.report, look));
         section("Programs under the CPU broker", programs::table(self.system, self.admissions, look));
         if let Some(sensitivity) = self.sensitivity {
             section("Margins", Some(margins::table(sensitivity, look)));

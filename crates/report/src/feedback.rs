@@ -17,7 +17,7 @@ use crate::terminal::grid::{CellValue, column, grid};
 /// The loop of one processor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FeedbackSummary {
-    /// `FC-U`, `FC-M`, `FC-UM` or `FC-UM-fast`.
+    /// `FC-U`, `FC-M`, `FC-UM`, `FC-UM-fast`, `EUCON` or `DEUCON`.
     pub algorithm: &'static str,
     /// The set point of the utilisation, if it is controlled.
     pub utilisation_set_ppm: Option<u32>,
@@ -32,7 +32,8 @@ pub struct FeedbackSummary {
     pub settled_after: Option<u64>,
     /// The second half of the time.
     pub steady: Option<SteadySummary>,
-    /// The adapted operations, then the clients in the order of joining.
+    /// The adapted operations, then the clients in the order of joining. In a group each rate is listed once, with the
+    /// processor of its first operation.
     pub rates: Vec<RateSummary>,
     /// Further clients, which joined earlier and have left.
     pub clients_omitted: u64,
@@ -138,10 +139,13 @@ impl FeedbackSummary {
         });
         let changed: BTreeMap<_, _> =
             history.periods().map(|(root, period, changes)| (root, (period, changes))).collect();
-        let rates = system.adapted_on(of.processor).into_iter().enumerate().map(|(place, one)| {
-            let setting = system.setting(0, one.root);
-            let start = of.start.period_of(place, setting);
-            let (period, changes) = changed.get(&one.root).copied().unwrap_or((start, 0));
+        let setters = system.rate_setters();
+        let own = setters.iter().filter(|(_, place)| system.feedback[**place].processor == of.processor);
+        let here = system.adapted_on(of.processor);
+        let rates = own.map(|(root, _)| {
+            let setting = system.setting(0, *root);
+            let (period, changes) = changed.get(root).copied().unwrap_or_else(|| (of.start_of(system, *root), 0));
+            let here = here.iter().find(|one| one.root == *root).map_or(&[][..], |one| &one.here);
             let work = |id: &OperationId| {
                 let setting = system.setting(0, *id);
                 setting.wcet.as_nanos().saturating_mul(setting.legs.into())
@@ -158,9 +162,9 @@ impl FeedbackSummary {
                 (jobs > 0).then(|| (sum * legs / u128::from(jobs)) as u64)
             };
             RateSummary {
-                declared_ns: one.here.iter().map(work).fold(0, u64::saturating_add),
-                measured_ns: one.here.iter().map(mean).sum(),
-                operation: system.operation(one.root).name.clone(),
+                declared_ns: here.iter().map(work).fold(0, u64::saturating_add),
+                measured_ns: here.iter().map(mean).sum(),
+                operation: system.operation(*root).name.clone(),
                 client: None,
                 period_ns: period.as_nanos(),
                 range_ns: (setting.period.as_nanos(), setting.slowest.as_nanos()),

@@ -1,10 +1,11 @@
-//! Rates that the loop of one processor sets on others: the latest one of each operation.
+//! Rates that the loop of one processor sets on others, or the coordinator of a group on its processors: the latest one
+//! of each operation.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hyoshi_model::{OperationId, ProcessorId, Span, System};
 
-/// The latest adapted periods. Only the loop of an operation writes its period; the release thread of each processor
+/// The latest adapted periods. Only the loop or coordinator of an operation writes its period; the release thread of each processor
 /// reads those of its operations. A newer period replaces an older one, so nothing waits and nothing grows.
 #[derive(Debug)]
 pub(crate) struct AdaptedRates {
@@ -14,15 +15,19 @@ pub(crate) struct AdaptedRates {
     sent: Vec<AtomicU64>,
     /// By processor: some of its periods are new.
     changed: Vec<AtomicBool>,
-    /// By processor: the roots of its operations that a loop of another processor adapts, in order.
+    /// By processor: the roots of its operations that something outside the processor adapts, in order.
     roots: Vec<Vec<OperationId>>,
 }
 
 impl AdaptedRates {
     pub fn new(system: &System) -> Self {
         let mut roots = vec![Vec::new(); system.processors.len()];
-        for adapted in system.feedback.iter().flat_map(|one| system.adapted_on(one.processor)) {
+        let loops = system.feedback.iter().filter(|one| !one.algorithm.is_of_group());
+        for adapted in loops.flat_map(|one| system.adapted_on(one.processor)) {
             adapted.elsewhere.iter().for_each(|id| roots[system.operation(*id).on.index()].push(adapted.root));
+        }
+        for task in system.control_groups().iter().flat_map(|group| &group.tasks) {
+            task.operations().for_each(|id| roots[system.operation(id).on.index()].push(task.root));
         }
         for roots in &mut roots {
             roots.sort_unstable();
@@ -103,5 +108,23 @@ mod tests {
         assert!(rates.take(client, |root, period| taken.push((root, period))));
         assert_eq!(taken, [(poll, Span::from_millis(300))]);
         assert!(!rates.take(client, |_, _| panic!("nothing is new")));
+    }
+
+    #[test]
+    fn the_coordinator_of_a_group_sets_rates_on_every_processor_of_a_chain() {
+        let text = "name = 'three'\n[processor.one]\n[processor.two]\n[processor.outside]\n\
+            [feedback.one]\nalgorithm = 'EUCON'\nutilisation = '70%'\n\
+            [feedback.two]\nalgorithm = 'EUCON'\nutilisation = '70%'\n\
+            [operation.poll]\non = 'one'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+            [operation.serve]\non = 'two'\nafter = { all = ['poll'] }\nwcet = '10ms'\n\
+            [operation.log]\non = 'outside'\nafter = { all = ['serve'] }\nwcet = '1ms'\n\
+            [operation.own]\non = 'two'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n";
+        let system = hyoshi_model::read(text, "three.toml", None).unwrap().system;
+        let rates = AdaptedRates::new(&system);
+        let (poll, own) = (OperationId(0), OperationId(3));
+        for processor in [0, 1, 2].map(ProcessorId) {
+            assert!(rates.set(processor, poll, Span::from_millis(200)));
+            assert_eq!(rates.set(processor, own, Span::from_millis(300)), processor == ProcessorId(1));
+        }
     }
 }

@@ -10,6 +10,7 @@ use hyoshi_trace::Signal;
 use crate::adapted_rates::AdaptedRates;
 use crate::chain_threads::{LaneSender, thread_hops, thread_roots};
 use crate::client_rates::ClientPeriods;
+use crate::coordination::GroupSamples;
 use crate::ended::EndedBy;
 use crate::replica::LatestOutputs;
 
@@ -43,6 +44,8 @@ pub(crate) struct CommonState {
     pub rates: AdaptedRates,
     /// By processor: the rates of its loop's clients.
     pub client_periods: Vec<ClientPeriods>,
+    /// Samples for the coordinators of groups.
+    pub groups: GroupSamples,
     /// By processor.
     pub releases: Vec<ReleaseThread>,
     /// By declared resource: excludes users on other CPUs, with priority inheritance.
@@ -94,6 +97,7 @@ impl CommonState {
             clock: OnceLock::new(),
             rates: AdaptedRates::new(&system),
             client_periods: system.processor_ids().map(|id| ClientPeriods::new(&system, id)).collect(),
+            groups: GroupSamples::new(&system),
             releases: system.processors.iter().map(release).collect(),
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,

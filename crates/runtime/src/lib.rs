@@ -105,6 +105,7 @@ mod claim;
 mod client_rates;
 mod common;
 mod context;
+mod coordination;
 mod cpu_choice;
 mod cpu_watch;
 mod crew;

@@ -5,10 +5,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use hyoshi_control::feedback::Coordinator;
 use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{HostId, Instant, LoadMeasure, OnOverrun, OperationId, ProcessorId, Span, System};
 use hyoshi_os::idle::AwakeCpus;
-use hyoshi_os::priority::{RELEASE, WATCHDOG};
+use hyoshi_os::priority::{FEEDBACK, RELEASE, WATCHDOG};
 use hyoshi_os::{
     BusyReader, Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Spawn, SpawnedThread, StealReader,
     ThreadPolicy, allowed_cpus, lock_memory,
@@ -23,6 +24,7 @@ use crate::claim::{self, CpuClaims};
 use crate::client_rates::ClientRateControl;
 use crate::common::{CommonState, ThreadControl, first_part, object_call};
 use crate::context::JobContext;
+use crate::coordination::coordinate;
 use crate::cpu_choice::choose_cpus;
 use crate::cpu_watch::{CpuWatch, WatchedCpu};
 use crate::crew::Crew;
@@ -241,6 +243,10 @@ impl Node {
             cells[first.index()] = Some(BodyCell::new(&system, (first, last), supplies[last.index()], choices, body));
         }
         refuse_storms(&system)?;
+        self.refuse_groups_across_processes(&system)?;
+        let mut coordinators = Coordinator::of(&system).map_err(StartError::Group)?;
+        let is_here = |processor: &ProcessorId| self.processors().any(|here| here == *processor);
+        coordinators.retain(|one| one.processors().iter().all(is_here));
         self.cpus()?;
         let placed = self.placed.take().map_or_else(|| self.choose_cpus(), Ok)?;
         let (cpus, mut notes) = (placed.cpus, placed.notes);
@@ -290,6 +296,10 @@ impl Node {
                 return Err(StartError::Thread(error));
             }
         }
+        if let Err(error) = spawn_coordinator(&mut parts, &mut refusals, coordinators) {
+            parts.abandon();
+            return Err(error);
+        }
         if refusals.priorities() {
             parts.without_priorities();
         }
@@ -333,6 +343,25 @@ impl Node {
         };
         let inputs = feeding.iter().filter(requested).filter_map(input).collect();
         Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals, events: Some((feed, inputs)) })
+    }
+
+    /// A group has its processors and its rates in one process.
+    fn refuse_groups_across_processes(&self, system: &System) -> Result<(), StartError> {
+        let Some(here) = self.host else { return Ok(()) };
+        let host = |id: &OperationId| system.processor(system.operation(*id).on).host;
+        for group in system.control_groups() {
+            let members = group.loops.iter().map(|place| system.processor(system.feedback[*place].processor).host);
+            let tasks = group.tasks.iter().flat_map(|task| task.operations()).map(|id| host(&id));
+            let hosts: BTreeSet<HostId> = members.chain(tasks).collect();
+            if hosts.contains(&here) && hosts.len() > 1 {
+                return Err(StartError::NeedsOneProcess {
+                    operation: system.operation(group.tasks[0].root).name.clone(),
+                    does: format!("has a rate that {} sets with processors", group.algorithm.name()),
+                    instead: "use a loop for each host".into(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Starts the threads of one processor; they sleep.
@@ -480,6 +509,29 @@ impl Prepared {
     pub fn abandon(self) {
         self.parts.abandon();
     }
+}
+
+/// Starts the thread of the coordinators, if there are any; it sleeps.
+fn spawn_coordinator(
+    parts: &mut RunThreads,
+    refusals: &mut KernelRefusals,
+    coordinators: Vec<Coordinator>,
+) -> Result<(), StartError> {
+    if coordinators.is_empty() {
+        return Ok(());
+    }
+    let (common, ready) = (parts.common.clone(), Arc::new(hyoshi_os::Wake::new()));
+    let begin = ready.clone();
+    let spawn = Spawn::new("hyoshi-group").policy(ThreadPolicy::Fifo(FEEDBACK)).stack(STACK);
+    let spawned = spawn.spawn(move || {
+        begin.wait();
+        if common.has_begun() {
+            coordinate(&common, coordinators);
+        }
+    });
+    let thread = refusals.check(spawned, "hyoshi-group")?;
+    parts.coordinator = Some((thread, ready));
+    Ok(())
 }
 
 /// The rings to and from other hosts, by host.

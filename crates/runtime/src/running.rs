@@ -192,6 +192,8 @@ pub(crate) struct RunThreads {
     pub common: Arc<CommonState>,
     pub processors: Vec<ProcessorThreads>,
     pub watchdog: Option<(SpawnedThread<Vec<LateReleases>>, Arc<Wake>)>,
+    /// The thread of the coordinators of groups, if there are any.
+    pub coordinator: Option<(SpawnedThread<()>, Arc<Wake>)>,
     cpu_watch: CpuWatch,
     interrupt: Option<Interrupt>,
     ended_at: Instant,
@@ -222,8 +224,20 @@ impl RunThreads {
     pub fn new(common: Arc<CommonState>, cpu_watch: CpuWatch, interrupt: Option<Interrupt>) -> Self {
         let (ended_at, complete_until) = (Instant::ZERO, Instant::ZERO);
         let (processors, holds, waited) = (Vec::new(), (CpuClaims::default(), None), Vec::new());
-        let (watchdog, over) = (None, false);
-        RunThreads { common, processors, watchdog, cpu_watch, interrupt, ended_at, complete_until, over, holds, waited }
+        let (watchdog, coordinator, over) = (None, None, false);
+        RunThreads {
+            common,
+            processors,
+            watchdog,
+            coordinator,
+            cpu_watch,
+            interrupt,
+            ended_at,
+            complete_until,
+            over,
+            holds,
+            waited,
+        }
     }
 
     /// Keeps the claims and the hold until the end of the run.
@@ -248,6 +262,9 @@ impl RunThreads {
 
     /// Sets all threads except the watchdog to normal priority.
     pub fn without_priorities(&self) {
+        if let Some((thread, _)) = &self.coordinator {
+            let _ = thread.handle.set_policy(ThreadPolicy::Other);
+        }
         for part in &self.processors {
             // Not a section: the run has no clock yet.
             part.processor.crew.lock().without_priorities();
@@ -270,6 +287,7 @@ impl RunThreads {
         self.waited = self.processors.iter().map(ProcessorThreads::waited).collect();
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
+        self.coordinator.iter().for_each(|(_, begin)| begin.post());
         RunningNode { parts: self, notes, stolen }
     }
 
@@ -325,6 +343,13 @@ impl RunThreads {
                 control.abandoned.store(true, Ordering::SeqCst);
                 let _ = thread.handle.set_policy(ThreadPolicy::Other);
             }
+        }
+        if let Some((thread, begin)) = self.coordinator.take() {
+            common.stopping.store(true, Ordering::Release);
+            begin.post();
+            common.groups.wake.post();
+            // A panic there ended control, and nothing else.
+            drop(thread.join());
         }
         common.watchdog.post();
         let watchdog = self.watchdog.take().and_then(|(thread, begin)| {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use hyoshi_control::feedback::CoordinatorError;
+
 use crate::claim::OccupiedCpu;
 use crate::ended::RunNote;
 
@@ -52,6 +54,8 @@ pub enum StartError {
         /// The remedy.
         instead: String,
     },
+    /// A group of processors cannot be controlled.
+    Group(CoordinatorError),
     /// A processor would need too many threads.
     TooManyThreads {
         /// The processor.
@@ -96,6 +100,7 @@ impl fmt::Display for StartError {
                     "operation `{operation}` {does} of another host, which works only with all hosts in one process"
                 )
             }
+            StartError::Group(error) => error.fmt(f),
             StartError::TooManyThreads { processor, threads } => {
                 write!(f, "processor `{processor}` would need {threads} threads")
             }
@@ -123,6 +128,7 @@ impl StartError {
                 "lengthen the shortest periods, or spread the operations over more processors".to_owned()
             }
             StartError::NeedsOneProcess { instead, .. } => format!("{instead}, or run without --host"),
+            StartError::Group(error) => error.remedy.to_owned(),
             StartError::TooManyThreads { .. } => "lower its `pool`".to_owned(),
             StartError::Thread(_) => "raise the limit of threads: `ulimit -u`".to_owned(),
         }

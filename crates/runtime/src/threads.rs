@@ -30,8 +30,9 @@ impl ProcessorState {
             if let Some(monitor) = monitor.as_mut().filter(|monitor| monitor.due() <= clock.now()) {
                 let now = clock.now();
                 let utilisation = monitor.measure(now, reader.used(now));
-                self.section(|crew, now| crew.on_sample(now, utilisation, &mut wakeups));
+                let sampled = self.section(|crew, now| crew.on_sample(now, utilisation, &mut wakeups));
                 wakeups.deliver();
+                self.common.groups.offer(self.id, sampled);
             }
             let (over, until) = self.section(|crew, now| (crew.on_time(now, &mut wakeups), crew.armed));
             wakeups.deliver();

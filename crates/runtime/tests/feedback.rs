@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{privileged, run, undisturbed};
-use hyoshi_model::OperationId;
+use hyoshi_model::{OperationId, ProcessorId};
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 /// Jobs need twice their declared time. At the lowest rates they use 8 % of the CPU.
@@ -60,10 +60,89 @@ fn a_loop_sets_rates_of_another_processor() {
     let ran = run(&text);
     ran.replay();
     let poll = OperationId(0);
-    let retimed = ran.events.iter().filter(
-        |(.., event)| matches!(event, TraceEvent::Input(Input::Retime { operation, .. }) if *operation == poll),
-    );
+    let retimed = ran
+        .events
+        .iter()
+        .filter(|(.., event)| matches!(event, TraceEvent::Input(Input::Adapt { operation, .. }) if *operation == poll));
     assert!(retimed.count() > 5, "the client's processor gets its rates");
     // More than at the lowest rate.
     assert!(ran.finished_jobs("poll") > 100);
+}
+
+/// Two processors that two chains couple. Jobs need 1.5 times their declared time.
+#[cfg(feature = "eucon")]
+const GROUP: &str = "
+    duration = \"10s\"
+    [processor.front]
+    strategy = \"RMS\"
+    [processor.back]
+    strategy = \"RMS\"
+    [feedback.front]
+    algorithm = \"EUCON\"
+    utilisation = \"50%\"
+    period = \"200ms\"
+    measure = \"lanes\"
+    [feedback.back]
+    algorithm = \"EUCON\"
+    utilisation = \"60%\"
+    period = \"200ms\"
+    measure = \"lanes\"
+    [operation.sense]
+    on = \"front\"
+    rate = [\"10Hz\", \"400Hz\"]
+    wcet = \"1ms\"
+    takes = { uniform = [\"1.5ms\", \"1.5ms\"] }
+    [operation.fuse]
+    on = \"back\"
+    after = { all = [\"sense\"] }
+    wcet = \"1ms\"
+    takes = { uniform = [\"1.5ms\", \"1.5ms\"] }
+    [operation.plan]
+    on = \"back\"
+    rate = [\"10Hz\", \"400Hz\"]
+    wcet = \"2ms\"
+    takes = { uniform = [\"3ms\", \"3ms\"] }
+    [operation.show]
+    on = \"front\"
+    after = { all = [\"plan\"] }
+    wcet = \"0.5ms\"
+    takes = { uniform = [\"0.75ms\", \"0.75ms\"] }
+    ";
+
+#[cfg(feature = "eucon")]
+#[test]
+fn a_coordinator_holds_the_utilisation_of_two_processors_and_a_replay_sets_the_same() {
+    for algorithm in ["EUCON", "DEUCON"] {
+        let text = GROUP.replace("EUCON", algorithm);
+        undisturbed(|| {
+            let ran = run(&text);
+            ran.replay();
+            let rates = |processor| {
+                let adapted = ran.events.iter().filter(|(at, _, event)| {
+                    *at == processor && matches!(event, TraceEvent::Input(Input::Adapt { .. }))
+                });
+                adapted.count()
+            };
+            for (processor, set) in [(ProcessorId(0), 500_000), (ProcessorId(1), 600_000)] {
+                let samples: Vec<u32> = ran
+                    .events
+                    .iter()
+                    .filter(|(at, ..)| *at == processor)
+                    .filter_map(|(.., event)| match event {
+                        TraceEvent::Decision(DispatchDecision::Sample { utilisation, .. }) => *utilisation,
+                        _ => None,
+                    })
+                    .collect();
+                assert!(samples.len() > 20, "{samples:?}");
+                assert!(rates(processor) > 20, "{} rates", rates(processor));
+                // On one CPU both processors share its time.
+                if privileged(&ran) && std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
+                    let last = &samples[samples.len() / 2..];
+                    let mean = last.iter().map(|ppm| u64::from(*ppm)).sum::<u64>() / last.len() as u64;
+                    eprintln!("{algorithm}, {processor:?}: {mean} of {set}");
+                    assert!((set * 85 / 100..set * 115 / 100).contains(&mean), "{algorithm}: {samples:?}");
+                }
+            }
+        });
+    }
 }

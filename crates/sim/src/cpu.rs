@@ -31,6 +31,8 @@ pub(crate) struct SimulatedCpu<'a, P> {
     samples_at: Instant,
     /// Utilised CPU time until the last sample.
     sampled: Span,
+    /// The last sample, for the coordinator of its group.
+    for_group: Option<Option<u32>>,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     kernel: Kernel,
@@ -113,6 +115,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             requests,
             samples_at,
             sampled: Span::ZERO,
+            for_group: None,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
             any_watched: operations().any(|operation| {
                 operation.on_overrun != hyoshi_model::OnOverrun::Report
@@ -257,6 +260,12 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         self.sampled = used;
         self.samples_at = now.saturating_add(period);
         self.handle(now, Input::Sample { utilisation });
+        self.for_group = Some(self.effects.sampled);
+    }
+
+    /// The sample of a loop in a group, if there was one since the last call.
+    pub fn take_sample(&mut self) -> Option<Option<u32>> {
+        self.for_group.take()
     }
 
     /// A request that has arrived by now, with the declared parameters. A host that is off receives none.
@@ -359,7 +368,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     /// An operation here gets a new period at `at`.
     pub fn retime(&mut self, now: Instant, at: Instant, operation: OperationId, period: Span) {
         let place = self.inputs.partition_point(|(before, _)| *before <= at);
-        self.inputs.insert(place, (at, Input::Retime { operation, period }));
+        self.inputs.insert(place, (at, Input::Adapt { operation, period }));
         if !self.is_held(now) {
             self.timer = self.next_timer();
         }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod coordination;
 mod cpu;
 mod links;
 mod locks;
@@ -20,6 +21,7 @@ use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Input, Probe};
 
+use coordination::Coordination;
 use cpu::SimulatedCpu;
 use locks::Locks;
 use programs::Programs;
@@ -57,6 +59,10 @@ pub struct SimulatedProcessor<P> {
 ///
 /// `probe` creates the probe of each processor. No data of a job is kept after its end: memory does not grow with
 /// simulated time. `keep_on` is called now and then with the present virtual time; false ends the simulation there.
+///
+/// # Panics
+///
+/// If the system has processors under EUCON or DEUCON, and this build lacks the feature `eucon`.
 pub fn simulate<P: Probe>(
     system: &System,
     plan: &Plan,
@@ -105,16 +111,21 @@ pub fn simulate_known<'a, P: Probe>(
     if programs.is_some() {
         cpus.iter_mut().for_each(SimulatedCpu::watch);
     }
+    let mut coordination = Coordination::new(system, given.is_none_or(|given| given.samples));
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let mut end = until;
     let mut steps = 0u32;
     loop {
-        let now = cpus.iter().map(SimulatedCpu::next).min().unwrap_or(Instant::NEVER);
+        let next = cpus.iter().map(SimulatedCpu::next).min().unwrap_or(Instant::NEVER);
+        let now = next.min(coordination.due());
         if now > end {
             break;
         }
-        step(&mut cpus, now, &mut locks, &mut sends);
+        if next <= now {
+            step(&mut cpus, now, &mut locks, &mut sends);
+        }
+        coordination.act(system, &mut cpus, now);
         steps = steps.wrapping_add(1);
         if let Some(programs) = &mut programs
             && steps.is_multiple_of(TOLD)

@@ -146,7 +146,7 @@ fn one_loop_sets_the_rate_of_a_chain_over_processors_and_hosts() {
     assert_eq!(misses, 0.0);
     let client = ProcessorId(0);
     let retimed = all.iter().filter(|(processor, at, event)| {
-        let is_rate = matches!(event, TraceEvent::Input(Input::Retime { .. })) && *processor == client;
+        let is_rate = matches!(event, TraceEvent::Input(Input::Adapt { .. })) && *processor == client;
         // After the delay of the link.
         is_rate && at.as_nanos() % 1_000_000_000 == 3_000_000
     });

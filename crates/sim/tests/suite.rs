@@ -10,6 +10,8 @@ mod comparison;
 mod costs;
 mod counterexamples;
 mod dynamic_graphs;
+#[cfg(feature = "eucon")]
+mod eucon;
 mod events_by_name;
 mod feedback;
 mod flight_program;

@@ -156,6 +156,16 @@ pub enum Input {
         /// Its place.
         client: u16,
     },
+    /// Sets a period as `Retime` does, but does not rank the lanes again. The `Tick` that follows ranks them once for
+    /// all such inputs before it.
+    Adapt {
+        /// The operation, as for `Retime`.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// The period.
+        #[serde(with = "span")]
+        period: Span,
+    },
 }
 
 /// An external request: a job with its own deadline, importance and criticality.

@@ -214,10 +214,7 @@ pub struct FeedbackHistories {
 impl FeedbackHistories {
     /// Empty histories.
     pub fn new(system: &System) -> FeedbackHistories {
-        let loops = system.feedback.iter().flat_map(|one| {
-            let roots = system.adapted_on(one.processor).into_iter().map(|adapted| adapted.root);
-            roots.map(|root| ((system.operation(root).on, root), one.processor))
-        });
+        let loops = system.adapted_roots().into_iter().map(|(root, of, _)| ((system.operation(root).on, root), of));
         FeedbackHistories { all: vec![FeedbackHistory::default(); system.processors.len()], loops: loops.collect() }
     }
 
@@ -234,6 +231,12 @@ impl FeedbackHistories {
             TraceEvent::Input(Input::Retime { operation, period }) => {
                 if let Some(of) = self.loops.get(&(processor, *operation)) {
                     retime(&mut self.all[of.index()].received, *operation, *period);
+                }
+            }
+            // The coordinator of a group sets rates from outside.
+            TraceEvent::Input(Input::Adapt { operation, period }) => {
+                if let Some(of) = self.loops.get(&(processor, *operation)) {
+                    retime(&mut self.all[of.index()].periods, *operation, *period);
                 }
             }
             TraceEvent::Input(Input::Join { client, task }) => history.join(now, *client, *task),
@@ -255,8 +258,10 @@ impl FeedbackHistories {
 }
 
 fn retime(periods: &mut BTreeMap<OperationId, (Span, u64)>, operation: OperationId, period: Span) {
-    let entry = periods.entry(operation).or_insert((period, 0));
-    *entry = (period, entry.1 + 1);
+    let entry = periods.entry(operation).or_insert((Span::ZERO, 0));
+    if entry.0 != period {
+        *entry = (period, entry.1 + 1);
+    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl LoopModel {
         let FeedbackSettings { algorithm, utilisation, miss_ratio, .. } = self.settings;
         let by_misses = self.bound + number(miss_ratio) / self.slope;
         match algorithm {
-            FeedbackAlgorithm::FcU => number(utilisation),
+            FeedbackAlgorithm::FcU | FeedbackAlgorithm::Eucon | FeedbackAlgorithm::Deucon => number(utilisation),
             FeedbackAlgorithm::FcM => by_misses.min(1.0),
             FeedbackAlgorithm::FcUm | FeedbackAlgorithm::FcUmFast => by_misses.min(number(utilisation)),
         }

@@ -9,7 +9,7 @@ use core::fmt;
 
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{DefaultSettings, DefaultSolver, IPSolver, NonnegativeConeT, SolverStatus};
-use hyoshi_model::{Share, Span};
+use hyoshi_model::{MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, Share, Span};
 
 use super::assign::{AdaptiveTask, AdaptiveTaskError};
 use super::law::{MeasuredVariable, MonitorFault};
@@ -58,6 +58,9 @@ pub struct EuconSettings {
     /// R, the weight of the difference between successive changes of a task's rate, as a change of its utilisation.
     /// Above 0: it selects one of the many rates with the same utilisations. The weight of errors is 1.
     pub smoothing: f64,
+    /// If several controllers share the processors: the part of each processor's error that this one corrects, above 0.
+    /// The parts of all controllers sum up to 1. See [`deucon`](super::deucon).
+    pub shares: Option<Vec<f64>>,
 }
 
 impl EuconSettings {
@@ -67,7 +70,7 @@ impl EuconSettings {
     /// The paper's settings for four processors: horizons of 4 and 2 periods, and a reference trajectory with
     /// `Tref = 4 Ts`. The smoothing of 0.1 is ours, because its unit is.
     pub fn new(utilisations: Vec<Share>) -> Self {
-        EuconSettings { utilisations, prediction: 4, control: 2, decay: 0.778_800_783, smoothing: 0.1 }
+        EuconSettings { utilisations, prediction: 4, control: 2, decay: 0.778_800_783, smoothing: 0.1, shares: None }
     }
 }
 
@@ -102,6 +105,15 @@ pub enum EuconError {
         /// The processor.
         processor: usize,
     },
+    /// More tasks or processors than a step can compute in time.
+    Size {
+        /// The tasks.
+        tasks: usize,
+        /// The processors.
+        processors: usize,
+    },
+    /// The shares of errors are not one above 0, at most 1, for each processor.
+    Shares,
     /// Start rates that do not fit the tasks.
     Start(super::FeedbackError),
     /// The solver refused the problem.
@@ -116,6 +128,8 @@ impl EuconError {
             EuconError::Number { .. } => "use a decay from 0 to below 1, and a smoothing above 0",
             EuconError::Utilisation { .. } => "use a part of one CPU, such as \"70%\"",
             EuconError::NoSetPoint { .. } => "set a utilisation for each processor that runs a stage",
+            EuconError::Size { .. } => "use DEUCON: it has a controller for each processor",
+            EuconError::Shares => "use one part above 0 for each processor",
             EuconError::Start(error) => error.remedy(),
             EuconError::Solver => "reduce the number of tasks, or the horizons",
         }
@@ -135,6 +149,14 @@ impl fmt::Display for EuconError {
             EuconError::NoSetPoint { task, processor } => {
                 write!(f, "task {task} has a stage on processor {processor}, which has no set point")
             }
+            EuconError::Size { tasks, processors } => {
+                write!(
+                    f,
+                    "a controller of {tasks} tasks on {processors} processors; the limit is {MOST_CONTROLLED_TASKS} on \
+                     {MOST_CONTROLLED_PROCESSORS}"
+                )
+            }
+            EuconError::Shares => f.write_str("the shares of errors do not fit the processors"),
             EuconError::Start(error) => error.fmt(f),
             EuconError::Solver => f.write_str("the solver rejects the control problem"),
         }
@@ -173,18 +195,24 @@ pub struct EuconStep {
 /// valid sample counts as one at its set point.
 ///
 /// A step solves a quadratic program of `M tasks + processors` variables with the interior-point solver Clarabel
-/// (Goulart and Chen 2024). It allocates; it belongs to a controller's thread, not on the path of a job. The same samples
+/// (Goulart and Chen 2024), in at most 50 iterations. It allocates; it belongs to a controller's thread, not on the path of a job. The same samples
 /// yield the same rates with the same build; another version of the solver may differ in the last digits.
 pub struct Eucon {
     settings: EuconSettings,
     tasks: Vec<AdaptiveTask>,
-    /// F with each column divided by the task's estimate, row by row: the parts of a task's utilisation.
+    /// F with each column divided by the task's estimate, row by row: the parts of a task's utilisation, divided by
+    /// the shares.
     parts: Vec<f64>,
     /// The tasks' estimated utilisations: rate times estimate.
     rates: Vec<f64>,
     /// dr(k-1), in the same unit.
     last: Vec<f64>,
     periods: Vec<Span>,
+    /// By processor: the error of this sample, and what other controllers have planned.
+    errors: Vec<f64>,
+    offsets: Vec<f64>,
+    /// dr(k), in the same unit.
+    planned: Vec<f64>,
     solver: DefaultSolver<f64>,
     linear: Vec<f64>,
     bounds: Vec<f64>,
@@ -204,6 +232,9 @@ impl fmt::Debug for Eucon {
 const PENALTY: f64 = 1_000.0;
 /// Ranges are wider by this for the solver, which needs an interior; periods are clipped exactly.
 const WIDENED: f64 = 1e-9;
+/// With shares, the cost of the square of utilisation above a set point; that of an error is 1 for each predicted period.
+const SQUARE_PENALTY: f64 = 16.0;
+const MOST_ITERATIONS: u32 = 50;
 
 impl Eucon {
     /// A controller of these tasks.
@@ -212,7 +243,8 @@ impl Eucon {
         let ranges: Vec<AdaptiveTask> = tasks.iter().map(|task| task.task).collect();
         let periods = start_periods(&ranges, start).map_err(EuconError::Start)?;
         let part = |processor: usize, task: &EndToEndTask| {
-            task.demand(processor).as_nanos() as f64 / task.task.estimate().as_nanos() as f64
+            let part = task.demand(processor).as_nanos() as f64 / task.task.estimate().as_nanos() as f64;
+            part / weight(&settings, processor)
         };
         let processors = settings.utilisations.len();
         let parts: Vec<f64> = (0..processors).flat_map(|at| tasks.iter().map(move |task| part(at, task))).collect();
@@ -225,11 +257,31 @@ impl Eucon {
             &constraints(&settings, &parts, tasks.len()),
             &bounds,
             &[NonnegativeConeT(rows)],
-            DefaultSettings { verbose: false, presolve_enable: false, ..DefaultSettings::default() },
+            DefaultSettings {
+                verbose: false,
+                presolve_enable: false,
+                max_iter: MOST_ITERATIONS,
+                ..DefaultSettings::default()
+            },
         )
         .map_err(|_| EuconError::Solver)?;
-        let last = vec![0.0; tasks.len()];
-        Ok(Eucon { settings, tasks: ranges, parts, rates, last, periods, solver, linear, bounds, samples: 0 })
+        let (last, planned) = (vec![0.0; tasks.len()], vec![0.0; tasks.len()]);
+        let (errors, offsets) = (vec![0.0; processors], vec![0.0; processors]);
+        Ok(Eucon {
+            settings,
+            tasks: ranges,
+            parts,
+            rates,
+            last,
+            periods,
+            errors,
+            offsets,
+            planned,
+            solver,
+            linear,
+            bounds,
+            samples: 0,
+        })
     }
 
     /// The present period of each task.
@@ -240,21 +292,40 @@ impl Eucon {
     /// Ends a sampling period: decides on the periods of the next. `utilisations` has the busy part, 0 to 1, of each
     /// processor's time; `None` if its monitor has no value.
     pub fn sample(&mut self, utilisations: &[Option<f64>]) -> EuconStep {
+        let fault = self.begin(utilisations);
+        let solved = self.plan(&vec![0.0; self.errors.len()]);
+        self.carry_out();
+        EuconStep { number: self.samples, fault, solved }
+    }
+
+    /// A sampling period ends: notes the errors and plans no change yet. Returns the first processor without a valid
+    /// sample.
+    pub(super) fn begin(&mut self, utilisations: &[Option<f64>]) -> Option<(usize, MonitorFault)> {
         self.samples += 1;
+        self.planned.fill(0.0);
         let mut fault = None;
-        let errors: Vec<f64> = (self.settings.utilisations.iter().enumerate())
-            .map(|(processor, set_point)| {
-                let value = utilisations.get(processor).copied().flatten();
-                let valid = value.filter(|value| (0.0..=1.0).contains(value));
-                if valid.is_none() {
-                    let variable = MeasuredVariable::Utilisation;
-                    fault.get_or_insert((processor, MonitorFault { variable, value }));
-                }
-                valid.map_or(0.0, |value| value - number(*set_point))
-            })
-            .collect();
-        self.write_linear(&errors);
-        self.write_bounds(&errors);
+        for (processor, set_point) in self.settings.utilisations.iter().enumerate() {
+            let value = utilisations.get(processor).copied().flatten();
+            let valid = value.filter(|value| (0.0..=1.0).contains(value));
+            if valid.is_none() {
+                let variable = MeasuredVariable::Utilisation;
+                fault.get_or_insert((processor, MonitorFault { variable, value }));
+            }
+            self.errors[processor] = valid.map_or(0.0, |value| value - number(*set_point));
+        }
+        fault
+    }
+
+    /// Plans the changes of the rates. `changes` has the change of each processor's utilisation that all sharers have
+    /// planned so far, this one included. False if the solver found no solution; the plan then stays.
+    pub(super) fn plan(&mut self, changes: &[f64]) -> bool {
+        // The part of these changes that a change of the own plan cannot move.
+        for (processor, change) in changes.iter().enumerate() {
+            let own = self.planned_change(processor) / weight(&self.settings, processor);
+            self.offsets[processor] = change - own;
+        }
+        self.write_linear();
+        self.write_bounds();
         let updated = self.solver.update_q(&self.linear).is_ok() && self.solver.update_b(&self.bounds).is_ok();
         if updated {
             self.solver.solve();
@@ -264,18 +335,31 @@ impl Eucon {
         if solved {
             for (place, task) in self.tasks.iter().enumerate() {
                 let rate = (self.rates[place] + self.solver.solution.x[place]).max(task.least()).min(task.most());
-                self.last[place] = rate - self.rates[place];
-                self.rates[place] = rate;
-                self.periods[place] = task.clip(task.estimate().as_nanos() as f64 / rate);
+                self.planned[place] = rate - self.rates[place];
             }
-        } else {
-            self.last.fill(0.0);
         }
-        EuconStep { number: self.samples, fault, solved }
+        solved
+    }
+
+    /// The change of a processor's utilisation that its plan causes, by the model.
+    pub(super) fn planned_change(&self, processor: usize) -> f64 {
+        let row = self.parts[processor * self.tasks.len()..].iter().zip(&self.planned);
+        row.map(|(part, change)| part * change).sum::<f64>() * weight(&self.settings, processor)
+    }
+
+    /// Carries out the plan.
+    pub(super) fn carry_out(&mut self) {
+        for (place, task) in self.tasks.iter().enumerate() {
+            // The limits again: a sum of rounded numbers may pass them.
+            let rate = (self.rates[place] + self.planned[place]).max(task.least()).min(task.most());
+            self.last[place] = self.planned[place];
+            self.rates[place] = rate;
+            self.periods[place] = task.clip(task.estimate().as_nanos() as f64 / rate);
+        }
     }
 
     /// The linear part of the cost: errors, and the last change.
-    fn write_linear(&mut self, errors: &[f64]) {
+    fn write_linear(&mut self) {
         let EuconSettings { prediction, control, decay, smoothing, .. } = self.settings;
         let tasks = self.tasks.len();
         self.linear.fill(0.0);
@@ -283,10 +367,11 @@ impl Eucon {
         for ahead in 1..=prediction {
             left *= decay;
             for step in 0..ahead.min(control) {
-                for (processor, error) in errors.iter().enumerate() {
+                for (processor, (error, offset)) in self.errors.iter().zip(&self.offsets).enumerate() {
+                    let error = weight(&self.settings, processor) * ((1.0 - left) * error + offset);
                     for task in 0..tasks {
                         let part = self.parts[processor * tasks + task];
-                        self.linear[step * tasks + task] += 2.0 * part * (1.0 - left) * error;
+                        self.linear[step * tasks + task] += 2.0 * part * error;
                     }
                 }
             }
@@ -294,11 +379,13 @@ impl Eucon {
         for (linear, last) in self.linear.iter_mut().zip(&self.last) {
             *linear -= 2.0 * smoothing * last;
         }
-        self.linear[control * tasks..].fill(PENALTY);
+        if self.settings.shares.is_none() {
+            self.linear[control * tasks..].fill(PENALTY);
+        }
     }
 
     /// The right sides of the constraints, in the order of [`constraints`].
-    fn write_bounds(&mut self, errors: &[f64]) {
+    fn write_bounds(&mut self) {
         let mut bounds = self.bounds.iter_mut();
         for _ in 0..self.settings.control {
             for (task, rate) in self.tasks.iter().zip(&self.rates) {
@@ -306,8 +393,8 @@ impl Eucon {
                     bounds.next().into_iter().for_each(|bound| *bound = room + WIDENED);
                 }
             }
-            for error in errors {
-                bounds.next().into_iter().for_each(|bound| *bound = -error);
+            for (error, offset) in self.errors.iter().zip(&self.offsets) {
+                bounds.next().into_iter().for_each(|bound| *bound = -error - offset);
             }
         }
         bounds.for_each(|bound| *bound = 0.0);
@@ -318,6 +405,14 @@ fn check(settings: &EuconSettings, tasks: &[EndToEndTask]) -> Result<(), EuconEr
     let EuconSettings { prediction, control, decay, smoothing, .. } = *settings;
     if control == 0 || control > prediction || prediction > EuconSettings::LONGEST_HORIZON {
         return Err(EuconError::Horizons { prediction, control });
+    }
+    let processors = settings.utilisations.len();
+    if tasks.len() > MOST_CONTROLLED_TASKS || processors > MOST_CONTROLLED_PROCESSORS {
+        return Err(EuconError::Size { tasks: tasks.len(), processors });
+    }
+    let is_part = |share: &f64| *share > 0.0 && *share <= 1.0;
+    if settings.shares.as_ref().is_some_and(|shares| shares.len() != processors || !shares.iter().all(is_part)) {
+        return Err(EuconError::Shares);
     }
     if !(0.0..1.0).contains(&decay) {
         return Err(EuconError::Number { name: "decay", value: decay });
@@ -339,6 +434,11 @@ fn check(settings: &EuconSettings, tasks: &[EndToEndTask]) -> Result<(), EuconEr
     Ok(())
 }
 
+/// The weight of a processor's errors: the controller's share.
+fn weight(settings: &EuconSettings, processor: usize) -> f64 {
+    settings.shares.as_ref().map_or(1.0, |shares| shares[processor])
+}
+
 fn rows(settings: &EuconSettings, tasks: usize) -> usize {
     let processors = settings.utilisations.len();
     settings.control * (2 * tasks + processors) + processors
@@ -353,9 +453,10 @@ fn cost(settings: &EuconSettings, parts: &[f64], tasks: usize) -> CscMatrix<f64>
     for ahead in 1..=prediction {
         let steps = ahead.min(control);
         for (one, other) in (0..steps).flat_map(|one| (0..steps).map(move |other| (one, other))) {
-            for row in parts.chunks(tasks.max(1)).take(utilisations.len()) {
+            for (at, row) in parts.chunks(tasks.max(1)).take(utilisations.len()).enumerate() {
+                let weight = 2.0 * weight(settings, at);
                 for (left, right) in (0..tasks).flat_map(|left| (0..tasks).map(move |right| (left, right))) {
-                    matrix[one * tasks + left][other * tasks + right] += 2.0 * row[left] * row[right];
+                    matrix[one * tasks + left][other * tasks + right] += weight * row[left] * row[right];
                 }
             }
         }
@@ -369,6 +470,12 @@ fn cost(settings: &EuconSettings, parts: &[f64], tasks: usize) -> CscMatrix<f64>
                 matrix[before][before] += 2.0 * smoothing;
                 matrix[before][at] -= 2.0 * smoothing;
             }
+        }
+    }
+    if settings.shares.is_some() {
+        for processor in 0..utilisations.len() {
+            let at = control * tasks + processor;
+            matrix[at][at] = 2.0 * SQUARE_PENALTY * weight(settings, processor);
         }
     }
     sparse(&matrix, |row, column| row <= column)

@@ -12,6 +12,7 @@
 //! - [`assign`]: the tasks, and the table of rate assigners; [`proportional`] and [`value`] are two of them.
 //! - [`analysis`]: stability, settling time and limits of a loop, before it runs.
 //! - `eucon`, with the feature of that name: EUCON, for several processors that end-to-end tasks couple.
+//! - [`deucon`]: its decentralised form. [`coordinator`] runs both for the groups of a system.
 //!
 //! ```
 //! use hyoshi_control::feedback::{
@@ -39,6 +40,8 @@
 
 pub mod analysis;
 pub mod assign;
+pub mod coordinator;
+pub mod deucon;
 #[cfg(feature = "eucon")]
 pub mod eucon;
 pub mod law;
@@ -53,6 +56,7 @@ use hyoshi_model::{FeedbackLoop, Span, StartRates};
 
 pub use analysis::{LoopModel, PlantModel};
 pub use assign::{ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, RateAssigner, RateAssignerKind};
+pub use coordinator::{Coordinator, CoordinatorError};
 #[cfg(feature = "eucon")]
 pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
 pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};

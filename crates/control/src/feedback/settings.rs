@@ -69,6 +69,8 @@ pub enum FeedbackSettingsError {
     Utilisation(Share),
     /// A miss ratio of 0, or above 1.
     MissRatio(Share),
+    /// An algorithm of several processors.
+    Group(FeedbackAlgorithm),
 }
 
 impl FeedbackSettingsError {
@@ -77,6 +79,7 @@ impl FeedbackSettingsError {
         match self {
             FeedbackSettingsError::Gain { .. } => "use a number above 0; the paper has ga = 2 and gm = 0.447",
             FeedbackSettingsError::Utilisation(_) => "use a part of one CPU, such as \"70%\"",
+            FeedbackSettingsError::Group(_) => "use a `Coordinator` for the group",
             FeedbackSettingsError::MissRatio(_) => {
                 "use a part of all jobs above 0, such as \"1.5%\"; FC-U needs no misses"
             }
@@ -89,6 +92,9 @@ impl fmt::Display for FeedbackSettingsError {
         match self {
             FeedbackSettingsError::Gain { name, value } => write!(f, "the gain `{name}` is {value}"),
             FeedbackSettingsError::Utilisation(share) => write!(f, "the utilisation to hold is {share}"),
+            FeedbackSettingsError::Group(algorithm) => {
+                write!(f, "{} is not a law of one processor", algorithm.name())
+            }
             FeedbackSettingsError::MissRatio(share) => write!(f, "the miss ratio to hold is {share}"),
         }
     }
@@ -116,6 +122,9 @@ impl FeedbackSettings {
             let is_usable = value.is_finite() && value > 0.0;
             if is_usable { Ok(()) } else { Err(FeedbackSettingsError::Gain { name, value }) }
         };
+        if self.algorithm.is_of_group() {
+            return Err(FeedbackSettingsError::Group(self.algorithm));
+        }
         if self.algorithm.uses_utilisation() {
             gain("ku", self.gains.utilisation)?;
             if !is_part(self.utilisation) {

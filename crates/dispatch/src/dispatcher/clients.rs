@@ -268,7 +268,9 @@ impl<P: Probe> Dispatcher<P> {
         let clients = &mut feedback.clients;
         let start = if clients.start == StartRates::Highest { task.shortest } else { task.longest };
         let law = &mut feedback.law;
-        let mut join = |task: AdaptiveTask| law.join(task, law.fair_period(&task).unwrap_or(start)).is_ok();
+        let mut join = |task: AdaptiveTask| {
+            law.as_mut().is_some_and(|law| law.join(task, law.fair_period(&task).unwrap_or(start)).is_ok())
+        };
         if clients.accepts(client, task) && adaptive(task).is_some_and(&mut join) {
             clients.places[usize::from(client)] = Some(PlacedClient { task: *task, period: Span::ZERO });
             clients.order.push(client);
@@ -283,20 +285,25 @@ impl<P: Probe> Dispatcher<P> {
         if let Some(place) = feedback.clients.order.iter().position(|one| *one == client) {
             feedback.clients.order.remove(place);
             feedback.clients.places[usize::from(client)] = None;
-            feedback.law.leave(feedback.adapted.len() + place);
+            let of_clients = feedback.adapted.len();
+            feedback.law.iter_mut().for_each(|law| law.leave(of_clients + place));
         }
         self.set_rates(now, feedback, effects);
     }
 
-    /// Sets the rates that the law has decided on.
+    /// Sets the rates that the law has decided on; in a group there is none.
     pub(super) fn set_rates(
         &mut self,
         now: Instant,
         mut feedback: Box<super::feedback::RateLoop>,
         effects: &mut Effects,
     ) {
+        let Some(law) = &feedback.law else {
+            self.feedback = Some(feedback);
+            return;
+        };
         let mut changed = false;
-        for (one, period) in feedback.adapted.iter().zip(feedback.law.periods()) {
+        for (one, period) in feedback.adapted.iter().zip(law.periods()) {
             if self.operations[one.here[0] as usize].period == *period {
                 continue;
             }
@@ -305,7 +312,7 @@ impl<P: Probe> Dispatcher<P> {
             self.decision(now, DispatchDecision::Retime { operation: one.root, period: *period });
             effects.retimed.extend(one.elsewhere.iter().map(|to| (*to, one.root, *period)));
         }
-        let of_clients = &feedback.law.periods()[feedback.adapted.len()..];
+        let of_clients = &law.periods()[feedback.adapted.len()..];
         feedback.clients.retime(of_clients, |client, operation, period| {
             self.decision(now, DispatchDecision::Pace { client, operation, period });
             effects.paced.push((client, period));

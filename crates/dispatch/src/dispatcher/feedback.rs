@@ -1,6 +1,7 @@
-//! The feedback loop of a processor: it counts deadlines, and at the end of each sampling period sets rates.
+//! The feedback loop of a processor: it counts deadlines, and at the end of each sampling period sets rates. In a group
+//! of processors, the group's coordinator sets them ([`Input::Adapt`](hyoshi_trace::Input::Adapt)).
 
-use alloc::{boxed::Box, vec, vec::Vec};
+use alloc::{boxed::Box, vec::Vec};
 
 use hyoshi_control::feedback::{AdaptiveTask, Feedback, FeedbackSample};
 use hyoshi_model::time::LONGEST_SPAN;
@@ -15,7 +16,8 @@ use crate::operation::OperationState;
 /// A loop with the operations that it adapts.
 #[derive(Debug)]
 pub(super) struct RateLoop {
-    pub law: Feedback,
+    /// `None` in a group.
+    pub law: Option<Feedback>,
     period: Span,
     pub adapted: Vec<AdaptedHere>,
     /// The last tasks of the law.
@@ -35,16 +37,14 @@ pub(super) struct AdaptedHere {
     pub elsewhere: Vec<ProcessorId>,
 }
 
-/// By operation: the period before the first sample of its loop; `None` without a loop.
-pub(super) fn start_periods(system: &System) -> Vec<Option<Span>> {
-    let mut periods = vec![None; system.operations.len()];
-    for one in &system.feedback {
-        for (place, adapted) in system.adapted_on(one.processor).into_iter().enumerate() {
-            let start = one.start.period_of(place, system.setting(0, adapted.root));
-            adapted.here.iter().chain(&adapted.elsewhere).for_each(|id| periods[id.index()] = Some(start));
-        }
-    }
-    periods
+/// The period of each operation before the first sample of its loop; `None` without a loop.
+pub(super) fn start_periods(system: &System, operations: &[OperationId]) -> Vec<Option<Span>> {
+    let setters = system.rate_setters();
+    let start = |id: &OperationId| {
+        let root = system.adapted_by(*id)?;
+        Some(system.feedback[*setters.get(&root)?].start_of(system, root))
+    };
+    operations.iter().map(start).collect()
 }
 
 impl RateLoop {
@@ -67,9 +67,12 @@ impl RateLoop {
             })
             .collect();
         let tasks = adapted.iter().map(|one| one.task(operations)).collect();
-        let mut law = Feedback::of(settings, tasks).expect("a checked system has loops with valid settings");
         let clients = LoopClients::new(system, processor, local_of);
-        law.reserve(clients.most());
+        let law = (!settings.algorithm.is_of_group()).then(|| {
+            let mut law = Feedback::of(settings, tasks).expect("a checked system has loops with valid settings");
+            law.reserve(clients.most());
+            law
+        });
         Some(Box::new(RateLoop { law, period: settings.period, adapted, clients, ended: 0, missed: 0 }))
     }
 
@@ -88,7 +91,7 @@ impl RateLoop {
 
     /// The most rates that one sample sets on other processors.
     pub fn most_retimed(&self) -> usize {
-        self.adapted.iter().map(|one| one.elsewhere.len()).sum()
+        self.law.iter().flat_map(|_| &self.adapted).map(|one| one.elsewhere.len()).sum()
     }
 }
 
@@ -118,6 +121,17 @@ impl AdaptedHere {
     }
 }
 
+impl AdaptedHere {
+    /// The declared utilisation at the present rate, 0 if it is disabled.
+    fn present_utilisation(&self, operations: &[OperationState]) -> f64 {
+        let here = self.here.iter().map(|local| &operations[*local as usize]).filter(|one| one.enabled);
+        let part = |one: &OperationState| {
+            one.wcet.as_nanos() as f64 * f64::from(one.legs) / one.period.as_nanos().max(1) as f64
+        };
+        here.map(part).sum()
+    }
+}
+
 impl<P: Probe> Dispatcher<P> {
     /// The periods that feedback loops have set for operations here, by root, before an epoch's limits apply.
     pub fn adapted_periods(&self) -> impl Iterator<Item = (OperationId, Span)> + '_ {
@@ -134,8 +148,6 @@ impl<P: Probe> Dispatcher<P> {
         self.advance_before(now, effects);
         let Some(mut feedback) = self.feedback.take() else { return };
         let RateLoop { law, period, adapted, clients, ended, missed, .. } = &mut *feedback;
-        // An epoch may have changed them.
-        law.change(adapted.iter().map(|one| one.task(&self.operations)));
         let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].enabled);
         let serves = |local: u32| self.operations[local as usize].enabled;
         // While nothing that it adapts runs, a low load is no reason to raise rates: here, or on hosts that are absent.
@@ -144,15 +156,24 @@ impl<P: Probe> Dispatcher<P> {
                 >= EXPECTED
             && utilisation.is_some_and(|ppm| ppm < IDLE_PPM);
         let runs = adapted.iter().any(enabled) || clients.operations().any(serves);
-        let sample = match !self.off && runs && !is_absent {
-            true => FeedbackSample {
-                utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),
-                miss_ratio: Some(FeedbackSample::miss_ratio((*ended).into(), (*missed).into())),
-            },
-            false => FeedbackSample::default(),
+        let counts = !self.off && runs && !is_absent;
+        effects.sampled = utilisation.filter(|_| counts);
+        let total = match law {
+            Some(law) => {
+                // An epoch may have changed them.
+                law.change(adapted.iter().map(|one| one.task(&self.operations)));
+                let sample = match counts {
+                    true => FeedbackSample {
+                        utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),
+                        miss_ratio: Some(FeedbackSample::miss_ratio((*ended).into(), (*missed).into())),
+                    },
+                    false => FeedbackSample::default(),
+                };
+                law.sample(sample).next.total
+            }
+            None => adapted.iter().map(|one| one.present_utilisation(&self.operations)).sum(),
         };
-        let record = law.sample(sample);
-        let total = (record.next.total * 1e6).clamp(0.0, f64::from(u32::MAX)) as u32;
+        let total = (total * 1e6).clamp(0.0, f64::from(u32::MAX)) as u32;
         self.decision(now, DispatchDecision::Sample { utilisation, ended: *ended, missed: *missed, total });
         (*ended, *missed) = (0, 0);
         self.set_rates(now, feedback, effects);

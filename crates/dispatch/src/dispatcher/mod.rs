@@ -95,6 +95,8 @@ pub struct Dispatcher<P> {
     absent: bool,
     /// A rate has been adapted: the plan's placements no longer hold.
     reranked: bool,
+    /// Rates were adapted: the next tick ranks.
+    unranked: bool,
     /// Present if a loop adapts rates here.
     feedback: Option<alloc::boxed::Box<feedback::RateLoop>>,
     /// Present if the processor has two strategies.
@@ -127,9 +129,9 @@ impl<P: Probe> Dispatcher<P> {
             })
             .collect();
 
-        let starts = feedback::start_periods(system);
-        for operation in &mut operations {
-            starts[operation.id.index()].into_iter().for_each(|period| operation.retime(period));
+        let starts = feedback::start_periods(system, &plan.operations);
+        for (operation, start) in operations.iter_mut().zip(starts) {
+            start.into_iter().for_each(|period| operation.retime(period));
         }
         let feedback = feedback::RateLoop::new(system, plan.processor, &operations, &local_of);
         let lanes = LaneState::of(plan, &operations);
@@ -215,6 +217,7 @@ impl<P: Probe> Dispatcher<P> {
             lost_jobs: 0,
             absent: false,
             reranked: false,
+            unranked: false,
             probe,
         };
         dispatcher.begin_next_epoch(Instant::ZERO, &mut Effects::default());
@@ -268,6 +271,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Close => self.close(now, effects),
             Input::Invoke(request) => effects.lost = !self.invoke(now, request, effects),
             Input::Retime { operation, period } => self.retime(now, operation, period, effects),
+            Input::Adapt { operation, period } => self.adapt(now, operation, period, effects),
             Input::Sample { utilisation } => self.sample(now, utilisation, effects),
             Input::Join { client, task } => self.join_loop(now, client, &task, effects),
             Input::Leave { client } => self.leave_loop(now, client, effects),
@@ -313,7 +317,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Leave { client } => {
                 self.feedback.as_ref().is_some_and(|feedback| feedback.clients.is_registered(*client))
             }
-            Input::Retime { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
+            Input::Retime { .. } | Input::Adapt { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
         }
     }
 
@@ -335,6 +339,10 @@ impl<P: Probe> Dispatcher<P> {
 
     /// The time is now `now`: begins epochs, releases due jobs, opens guards.
     fn tick(&mut self, now: Instant, effects: &mut Effects) {
+        if core::mem::take(&mut self.unranked) {
+            self.advance_before(now, effects);
+            self.rates_changed(now, effects);
+        }
         self.advance(now, now, true, effects);
         self.update_strategy(now, effects);
         self.account(now, effects);

@@ -15,6 +15,18 @@ use crate::lane::{LaneMask, LaneState};
 
 impl<P: Probe> Dispatcher<P> {
     pub(super) fn retime(&mut self, now: Instant, root: OperationId, period: Span, effects: &mut Effects) {
+        if self.set_period(now, root, period, effects) {
+            self.rates_changed(now, effects);
+        }
+    }
+
+    /// Sets a period. The next tick ranks.
+    pub(super) fn adapt(&mut self, now: Instant, root: OperationId, period: Span, effects: &mut Effects) {
+        self.unranked |= self.set_period(now, root, period, effects);
+    }
+
+    /// True if the order of priorities may have changed.
+    fn set_period(&mut self, now: Instant, root: OperationId, period: Span, effects: &mut Effects) -> bool {
         self.advance_before(now, effects);
         let (mut concerned, mut changed) = (false, false);
         for operation in self.operations.iter_mut().filter(|operation| operation.adapted_by == Some(root)) {
@@ -23,9 +35,7 @@ impl<P: Probe> Dispatcher<P> {
             (concerned, changed) = (true, changed || operation.period != before);
         }
         // The first time also without a change: from now on epochs rank by present periods.
-        if changed || concerned && !self.reranked {
-            self.rates_changed(now, effects);
-        }
+        changed || concerned && !self.reranked
     }
 
     /// Rates have changed: ranks again if the strategy depends on them, and sets the cap's reserves.

@@ -48,12 +48,13 @@ fn runs(system: &System, host: Option<HostId>, one: &FeedbackLoop) -> bool {
 /// `periods` has those found, by root.
 fn frozen(system: &System, host: Option<HostId>, periods: &BTreeMap<OperationId, Span>) -> System {
     let mut rates: Vec<Option<Span>> = vec![None; system.operations.len()];
-    for one in system.feedback.iter().filter(|one| runs(system, host, one)) {
-        for (place, adapted) in system.adapted_on(one.processor).into_iter().enumerate() {
-            let start = one.start.period_of(place, system.setting(0, adapted.root));
-            let period = periods.get(&adapted.root).copied().unwrap_or(start);
-            adapted.here.iter().chain(&adapted.elsewhere).for_each(|id| rates[id.index()] = Some(period));
-        }
+    let setters = system.rate_setters();
+    for id in system.operation_ids() {
+        let Some(root) = system.adapted_by(id) else { continue };
+        let setter = setters.get(&root).map(|place| &system.feedback[*place]);
+        let Some(one) = setter.filter(|one| runs(system, host, one)) else { continue };
+        let period = periods.get(&root).copied();
+        rates[id.index()] = Some(period.unwrap_or_else(|| one.start_of(system, root)));
     }
     system.clone().with(|contents| {
         contents.feedback.retain(|one| !runs(system, host, one));

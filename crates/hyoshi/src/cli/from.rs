@@ -302,7 +302,10 @@ impl IncidentComparison<'_> {
 
 /// If the system differs from the recorded one, its feedback loops measure the simulation.
 fn is_of_loop(input: &Input) -> bool {
-    matches!(input, Input::Sample { .. } | Input::Join { .. } | Input::Leave { .. } | Input::Retime { .. })
+    matches!(
+        input,
+        Input::Sample { .. } | Input::Join { .. } | Input::Leave { .. } | Input::Retime { .. } | Input::Adapt { .. }
+    )
 }
 
 /// The outcomes without a column if there are none.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
+use hyoshi_control::feedback::Coordinator;
 use hyoshi_control::file;
 use hyoshi_model::{
     Contents, DesignGains, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
@@ -203,6 +204,9 @@ pub(super) fn load(
     }
     let notes = costs.settle(&mut system, loaded.costs_declared);
     let system = System::new(system);
+    if let Err(error) = Coordinator::of(&system) {
+        return Err(CliError::new(error.to_string()).help(error.remedy));
+    }
     let plan = plan(&system, strategies)?;
     if format == Format::Text {
         for warning in &loaded.warnings {

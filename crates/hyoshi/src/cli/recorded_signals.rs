@@ -45,7 +45,8 @@ impl RecordedSignals {
                 | Input::Sample { .. }
                 | Input::Join { .. }
                 | Input::Leave { .. }
-                | Input::Retime { .. }),
+                | Input::Retime { .. }
+                | Input::Adapt { .. }),
             ) => self.inputs.push((at, processor, *input)),
             TraceEvent::Decision(DispatchDecision::Run { job, slot, .. }) if self.chooses[job.operation.index()] => {
                 self.started.insert((processor, *slot), *job);

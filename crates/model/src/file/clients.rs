@@ -49,6 +49,12 @@ pub(super) fn check(
                     .help(format!("add [feedback.{processor}] with `endpoints`"));
                 sound = false;
             }
+            Some((at, one)) if one.algorithm.is_of_group() => {
+                log.error(at.place, format!("{} does not set the rates of clients", one.algorithm.name()))
+                    .also(clients.place, "the clients")
+                    .help("use FC-U, FC-M, FC-UM or FC-UM-fast on the processor of an operation with `clients`");
+                sound = false;
+            }
             Some((at, one)) if one.endpoints.is_empty() => {
                 log.error(at.place, format!("the clients of `{name}` cannot register"))
                     .label("`endpoints` is missing")

@@ -9,9 +9,8 @@ use super::machines::endpoints;
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::value::InputValue;
-use crate::feedback::{
-    ALGORITHMS, DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates,
-};
+use crate::control_group::{MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS};
+use crate::feedback::{DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates};
 use crate::ids::{OperationId, ProcessorId};
 use crate::system::Contents;
 
@@ -31,6 +30,7 @@ pub(super) fn read(
             Some(one) => {
                 sound &= has_work(log, name, contents, &one);
                 sound &= clients::check_endpoints(log, (name, &table), contents, (&one, &loops));
+                sound &= is_like_its_group(log, name, &table, &one, &loops);
                 loops.push((name, one));
             }
             None => sound = false,
@@ -38,7 +38,8 @@ pub(super) fn read(
     }
     sound &= at_most_one(log, contents, operations, &loops);
     sound &= clients::check(log, contents, operations, &loops);
-    sound.then(|| loops.into_iter().map(|(_, one)| one).collect())
+    let (names, feedback): (Vec<_>, Vec<_>) = loops.into_iter().unzip();
+    (sound && are_small(log, contents, operations, &names, &feedback)).then_some(feedback)
 }
 
 fn read_loop(
@@ -49,7 +50,7 @@ fn read_loop(
     processor: ProcessorId,
 ) -> Option<FeedbackLoop> {
     let algorithm = table.choice(log, "algorithm")?;
-    let algorithm = algorithm.map(|position| ALGORITHMS[position].0);
+    let algorithm = algorithm.map(|position| FeedbackAlgorithm::all().nth(position).unwrap_or(FeedbackAlgorithm::FcU));
     let utilisation = set_point(log, table, "utilisation", algorithm, algorithm.value.uses_utilisation());
     let misses = set_point(log, table, "miss_ratio", algorithm, algorithm.value.uses_miss_ratio());
     let period = table.read(log, "period", InputValue::positive_time);
@@ -67,6 +68,9 @@ fn read_loop(
     let endpoints = endpoints(log, table, "endpoints").into_iter().map(|one| one.value).collect();
     let insecure = table.read(log, "insecure", InputValue::truth).is_some_and(|insecure| insecure.value);
     if table.misread {
+        return None;
+    }
+    if algorithm.value.is_of_group() && !has_keys_of_group(log, table, algorithm) {
         return None;
     }
     let one = FeedbackLoop {
@@ -147,6 +151,87 @@ fn start(
 /// The shortest sampling period.
 const SHORTEST: crate::time::Span = crate::time::Span::from_millis(10);
 
+/// False, logged, if a loop of a group has keys that only the laws of one processor use.
+fn has_keys_of_group(log: &mut Log, table: &Table<'_>, algorithm: AtPlace<FeedbackAlgorithm>) -> bool {
+    let mut sound = true;
+    for key in ["gains", "divide", "anti_windup"].into_iter().filter(|key| table.get(key).is_some()) {
+        log.error(table.place_of(key), format!("{} does not use `{key}`", algorithm.value.name()))
+            .also(algorithm.place, "the algorithm")
+            .help(format!("remove `{key}`, or choose an algorithm of one processor"));
+        sound = false;
+    }
+    sound
+}
+
+/// False, logged, if a loop differs from the first one of its group in what the group shares.
+fn is_like_its_group(
+    log: &mut Log,
+    name: AtPlace<&str>,
+    table: &Table<'_>,
+    one: &FeedbackLoop,
+    loops: &[(AtPlace<&str>, FeedbackLoop)],
+) -> bool {
+    let same = |(_, other): &&(AtPlace<&str>, FeedbackLoop)| other.algorithm == one.algorithm;
+    let Some((first_name, first)) = loops.iter().find(same).filter(|_| one.algorithm.is_of_group()) else {
+        return true;
+    };
+    let differs = [
+        ("period", one.period != first.period, format!("\"{}\"", first.period)),
+        (
+            "start",
+            one.start != first.start,
+            if first.start == StartRates::Highest { "\"highest\"" } else { "\"lowest\"" }.into(),
+        ),
+    ];
+    let mut sound = true;
+    for (key, _, expected) in differs.into_iter().filter(|(_, differs, _)| *differs) {
+        let place = if table.get(key).is_some() { table.place_of(key) } else { name.place };
+        log.error(place, format!("the loops of {} must have one `{key}`", one.algorithm.name()))
+            .also(first_name.place, "the first loop of the group")
+            .help(format!("write {key} = {expected}, as in [feedback.{}]", first_name.value));
+        sound = false;
+    }
+    sound
+}
+
+/// False, logged, if one controller of a group has more tasks or processors than it can compute in time.
+fn are_small(
+    log: &mut Log,
+    contents: &Contents,
+    operations: &Operations<'_>,
+    names: &[AtPlace<&str>],
+    feedback: &[FeedbackLoop],
+) -> bool {
+    // Groups are found in a system with these loops.
+    let contents = Contents { feedback: feedback.to_vec(), ..contents.clone() };
+    let mut sound = true;
+    for group in contents.control_groups() {
+        let name = group.algorithm.name();
+        for node in group.nodes() {
+            let (tasks, members) = (node.tasks.len(), node.members.len());
+            if tasks <= MOST_CONTROLLED_TASKS && members <= MOST_CONTROLLED_PROCESSORS {
+                continue;
+            }
+            let place = names[group.loops[node.at]].place;
+            let first = operations.name(group.tasks[node.tasks[0]].root);
+            let limit = format!("at most {MOST_CONTROLLED_TASKS} rates on {MOST_CONTROLLED_PROCESSORS} processors");
+            let processors = if members == 1 { "processor" } else { "processors" };
+            let message = format!("a controller of {name} sets {tasks} rates on {members} {processors}");
+            let error = log.error(place, message).label(limit);
+            match group.algorithm {
+                FeedbackAlgorithm::Eucon => {
+                    error.help("use algorithm = \"DEUCON\": it has a controller for each processor")
+                }
+                _ => {
+                    error.help(format!("let chains start on more processors; the first one here starts with `{first}`"))
+                }
+            };
+            sound = false;
+        }
+    }
+    sound
+}
+
 /// A set point; 0 if the algorithm does not control this variable.
 fn set_point(
     log: &mut Log,
@@ -206,11 +291,14 @@ fn at_most_one(
     operations: &Operations<'_>,
     loops: &[(AtPlace<&str>, FeedbackLoop)],
 ) -> bool {
-    let mut owners: BTreeMap<OperationId, AtPlace<&str>> = BTreeMap::new();
+    let mut owners: BTreeMap<OperationId, (AtPlace<&str>, FeedbackAlgorithm)> = BTreeMap::new();
     let mut sound = true;
     for (name, one) in loops {
         for adapted in contents.adapted_on(one.processor) {
-            let Some(first) = owners.insert(adapted.root, *name) else { continue };
+            let Some((first, algorithm)) = owners.insert(adapted.root, (*name, one.algorithm)) else { continue };
+            if algorithm == one.algorithm && algorithm.is_of_group() {
+                continue;
+            }
             log.error(name.place, format!("two loops set the rate of `{}`", operations.name(adapted.root)))
                 .label("the second loop")
                 .also(first.place, "the first loop")

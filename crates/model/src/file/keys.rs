@@ -938,12 +938,17 @@ const CLIENT: &[Key] = &[
 const FEEDBACK: &[Key] = &[
     key(
         "algorithm",
-        Kind::Choice(&["FC-U", "FC-M", "FC-UM", "FC-UM-fast"]),
+        Kind::Choice(&["FC-U", "FC-M", "FC-UM", "FC-UM-fast", "EUCON", "DEUCON"]),
         Required,
-        "What it controls: the utilisation, the miss ratio, or both.",
+        "What it controls: the utilisation, the miss ratio, or both; for several processors, their utilisations.",
     ),
     key("utilisation", Kind::Share, Described("an error unless FC-M"), "The set point, of the processor's hard cap."),
-    key("miss_ratio", Kind::Share, Described("an error unless FC-U"), "The set point of the share of late jobs."),
+    key(
+        "miss_ratio",
+        Kind::Share,
+        Described("an error for FC-M and FC-UM"),
+        "The set point of the share of late jobs.",
+    ),
     key("period", Kind::Time, Value("\"4s\""), "The sampling period."),
     key(
         "measure",

@@ -34,9 +34,13 @@ pub struct LoopCheck {
     pub may_starve: bool,
 }
 
-/// All loops of a system.
+/// All loops of one processor each.
 pub(super) fn loops(system: &System, report: &Report) -> Vec<LoopCheck> {
-    system.feedback.iter().filter_map(|one| check(system, report, one)).collect()
+    of_one_processor(system).filter_map(|one| check(system, report, one)).collect()
+}
+
+fn of_one_processor(system: &System) -> impl Iterator<Item = &FeedbackLoop> {
+    system.feedback.iter().filter(|one| !one.algorithm.is_of_group())
 }
 
 fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopCheck> {
@@ -103,7 +107,7 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
 
 /// The utilisation up to which deadlines equal to periods are met at every rate: Liu and Layland's bound for rate
 /// monotonic levels, the whole CPU for EDF.
-fn bound(analysed: &ProcessorReport) -> Option<u64> {
+pub(super) fn bound(analysed: &ProcessorReport) -> Option<u64> {
     match (analysed.strategy.as_str(), &analysed.liu_layland) {
         ("EDF", _) => Some(1_000_000),
         (_, UtilisationBound::Yes { bound_ppm, .. }) => Some(*bound_ppm),
@@ -140,7 +144,7 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
     });
     let rows: Vec<_> = rows.collect();
     let mut text = grid(look, &columns, &rows, crate::terminal::MOST_ROWS);
-    for (one, of) in loops.iter().zip(&system.feedback) {
+    for (one, of) in loops.iter().zip(of_one_processor(system)) {
         for line in remarks(one, of) {
             text.push_str(&look.wrap(&format!("  {}: {line}\n", one.processor)));
         }

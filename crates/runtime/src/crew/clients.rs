@@ -37,13 +37,15 @@ impl<S: Scheduled> Crew<S> {
         self.set_rates(now, wakeups);
     }
 
-    /// A sampling period has ended.
-    pub fn on_sample(&mut self, now: Instant, utilisation: Option<u32>, wakeups: &mut PendingWakeups) {
+    /// A sampling period has ended. Returns the utilisation for the coordinator of the processor's group.
+    pub fn on_sample(&mut self, now: Instant, utilisation: Option<u32>, wakeups: &mut PendingWakeups) -> Option<u32> {
         if self.closed || now >= self.common.until {
-            return;
+            return None;
         }
         self.handle(now, Input::Sample { utilisation });
+        let sampled = self.effects.sampled;
         self.set_rates(now, wakeups);
+        sampled
     }
 
     /// The loop has decided on rates: passes those on that are not of this processor.

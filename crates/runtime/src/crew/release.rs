@@ -66,11 +66,11 @@ impl<S: Scheduled> Crew<S> {
         self.dispatcher.adapted_periods().collect()
     }
 
-    /// Takes the rates that loops of other processors have set here. True if there were some.
+    /// Takes the rates that other processors or a coordinator have set here. True if there were some.
     fn take_rates(&mut self, now: Instant) -> bool {
         // Shared with `handle`, which needs the crew.
         let common = std::sync::Arc::clone(&self.common);
-        common.rates.take(self.processor, |operation, period| self.handle(now, Input::Retime { operation, period }))
+        common.rates.take(self.processor, |operation, period| self.handle(now, Input::Adapt { operation, period }))
     }
 
     /// Suspends or resumes a triggered operation.

@@ -149,7 +149,9 @@ impl RangeCheck {
             Input::Invoke(request) => self
                 .operation(at, request.operation)
                 .and(within(at, &[request.origin, request.sent, or_never(request.deadline)])),
-            Input::Retime { operation, period } => self.operation(at, *operation).and(short(at, *period)),
+            Input::Retime { operation, period } | Input::Adapt { operation, period } => {
+                self.operation(at, *operation).and(short(at, *period))
+            }
             Input::Sample { .. } | Input::Leave { .. } => Ok(()),
             Input::Join { task, .. } => {
                 let spans = [task.estimate, task.shortest, task.longest];

@@ -1,0 +1,175 @@
+//! What is known about groups of feedback loops (EUCON, DEUCON) before they run.
+
+use std::collections::BTreeMap;
+
+use hyoshi_model::{ControlGroup, ProcessorId, System};
+use hyoshi_sched::analysis::Report;
+use serde::Serialize;
+
+use super::feedback::bound;
+use crate::figures::{counted, percent};
+use crate::terminal::TerminalStyle;
+use crate::terminal::grid::{CellValue, Tone, column, grid};
+
+/// A group before it runs. Utilisations are parts of each processor's hard cap, at the declared execution times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupCheck {
+    /// Its algorithm.
+    pub algorithm: &'static str,
+    /// The rates that it sets.
+    pub rates: u64,
+    /// Its controllers.
+    pub controllers: u64,
+    /// Its processors.
+    pub members: Vec<MemberCheck>,
+    /// Processors with operations of these rates, but without a loop: their load is not controlled.
+    pub outside: Vec<OutsideCheck>,
+}
+
+/// A processor of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemberCheck {
+    /// Its name.
+    pub processor: String,
+    /// The set point of its utilisation.
+    pub target_ppm: u64,
+    /// Its utilisation at the lowest rates.
+    pub least_ppm: u64,
+    /// Its utilisation at the highest rates.
+    pub most_ppm: u64,
+    /// The utilisation up to which analysis excludes misses at every rate; `None` if no bound applies to the strategy.
+    pub bound_ppm: Option<u64>,
+    /// `highest` if the highest rates stay below the set point, `lowest` if the lowest rates are above it.
+    pub unreachable: Option<&'static str>,
+}
+
+/// A processor outside a group that its rates load.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OutsideCheck {
+    /// Its name.
+    pub processor: String,
+    /// Its operations with a rate of the group.
+    pub operations: Vec<String>,
+}
+
+/// All groups of a system.
+pub(super) fn groups(system: &System, report: &Report) -> Vec<GroupCheck> {
+    system.control_groups().iter().map(|group| check(system, report, group)).collect()
+}
+
+fn check(system: &System, report: &Report, group: &ControlGroup) -> GroupCheck {
+    let mut outside: BTreeMap<ProcessorId, Vec<String>> = BTreeMap::new();
+    for operation in group.tasks.iter().flat_map(|task| &task.outside).map(|id| system.operation(*id)) {
+        outside.entry(operation.on).or_default().push(operation.name.clone());
+    }
+    let outside = outside.into_iter().map(|(processor, operations)| OutsideCheck {
+        processor: system.processor(processor).name.clone(),
+        operations,
+    });
+    GroupCheck {
+        algorithm: group.algorithm.name(),
+        rates: group.tasks.len() as u64,
+        controllers: group.nodes().len() as u64,
+        members: group.loops.iter().map(|place| member(system, report, *place)).collect(),
+        outside: outside.collect(),
+    }
+}
+
+fn member(system: &System, report: &Report, place: usize) -> MemberCheck {
+    let one = &system.feedback[place];
+    let processor = system.processor(one.processor);
+    let of_cap = |ppm: u64| ppm.saturating_mul(1_000_000) / u64::from(processor.hard_cap.ppm.max(1));
+    let analysed = report.scenes.first().and_then(|scene| {
+        let mut processors = scene.processors.iter();
+        processors.find(|other| other.processor == one.processor)
+    });
+    let target = u64::from(one.utilisation_ppm);
+    let least = of_cap(system.least_load_ppm(0, one.processor));
+    let most = of_cap(system.utilisation_ppm(0, one.processor));
+    MemberCheck {
+        processor: processor.name.clone(),
+        target_ppm: target,
+        least_ppm: least,
+        most_ppm: most,
+        bound_ppm: analysed.and_then(bound).map(|ppm| of_cap(ppm).min(1_000_000)),
+        unreachable: match () {
+            () if most < target => Some("highest"),
+            () if least > target => Some("lowest"),
+            () => None,
+        },
+    }
+}
+
+/// The table of groups, and what follows from it in words.
+pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Option<String> {
+    let groups = groups(system, report);
+    if groups.is_empty() {
+        return None;
+    }
+    let columns = [
+        column("processor"),
+        column("algorithm"),
+        column("set point"),
+        column("at the lowest rates"),
+        column("at the highest"),
+        column("no miss up to").spare(1),
+    ];
+    let row = |algorithm: &'static str, one: &MemberCheck| {
+        let above = one.bound_ppm.is_none_or(|bound| one.target_ppm > bound);
+        let tone = |worry: bool| if worry { Tone::Worry } else { Tone::Plain };
+        vec![
+            CellValue::words(&one.processor),
+            CellValue::words(algorithm),
+            CellValue::figure(percent(one.target_ppm)).in_tone(tone(above)),
+            CellValue::figure(percent(one.least_ppm)).in_tone(tone(one.unreachable == Some("lowest"))),
+            CellValue::figure(percent(one.most_ppm)).in_tone(tone(one.unreachable == Some("highest"))),
+            CellValue::figure(one.bound_ppm.map_or("unknown".into(), percent)),
+        ]
+    };
+    let rows = groups.iter().flat_map(|group| group.members.iter().map(|one| row(group.algorithm, one)));
+    let rows: Vec<_> = rows.collect();
+    let mut text = grid(look, &columns, &rows, crate::terminal::MOST_ROWS);
+    for line in groups.iter().flat_map(remarks).take(crate::terminal::MOST_ROWS) {
+        text.push_str(&look.wrap(&format!("  {line}\n")));
+    }
+    Some(text)
+}
+
+/// What a user should know about a group.
+fn remarks(group: &GroupCheck) -> Vec<String> {
+    let count = |number: u64, one: &str| counted(number, one, &format!("{one}s"));
+    let mut remarks = vec![format!(
+        "{}: {} by {}",
+        group.algorithm,
+        count(group.rates, "rate"),
+        count(group.controllers, "controller")
+    )];
+    for one in &group.members {
+        let processor = &one.processor;
+        match one.bound_ppm {
+            Some(bound) if one.target_ppm > bound => remarks.push(format!(
+                "{processor}: misses are possible at {}; analysis excludes them up to {}",
+                percent(one.target_ppm),
+                percent(bound)
+            )),
+            Some(_) => {}
+            None => remarks
+                .push(format!("{processor}: no utilisation bound applies to its strategy, so misses are not excluded")),
+        }
+        match one.unreachable {
+            Some("lowest") => {
+                remarks.push(format!("{processor}: overloaded even at the lowest rates: lower the rates"))
+            }
+            Some(_) => remarks.push(format!("{processor}: the highest rates stay below the set point")),
+            None => {}
+        }
+    }
+    for OutsideCheck { processor, operations } in &group.outside {
+        let what = counted(operations.len() as u64, "operation follows", "operations follow");
+        remarks.push(format!(
+            "{processor}: {what} rates of {}, but without [feedback.{processor}] nothing controls its load",
+            group.algorithm
+        ));
+    }
+    remarks
+}
