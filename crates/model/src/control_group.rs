@@ -124,7 +124,8 @@ impl Contents {
     }
 }
 
-#[cfg(all(test, feature = "toml"))]
+#[cfg(test)]
+#[cfg(feature = "toml")]
 mod tests {
     use super::*;
     use alloc::string::String;

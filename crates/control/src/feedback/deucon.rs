@@ -8,8 +8,8 @@
 //! its own tasks and their lengths, and not on the number of processors.
 //!
 //! All controllers act at the same time on processors that they share. If each corrected the whole error of a processor
-//! with `n` controllers, the sum would be `n` times the correction. So controllers exchange their planned changes, as in
-//! the paper, and each corrects only its *share* of the remaining error. It assumes that the others correct theirs.
+//! with `n` controllers, the sum would be `n` times the correction. So controllers exchange their planned changes, and
+//! each corrects only its *share* of the remaining error. It assumes that the others correct theirs.
 //!
 //! # Derivation
 //!
@@ -36,8 +36,8 @@
 //!
 //! # Differences
 //!
-//! - To the paper: plans are exchanged four times in a period, and not once; the paper's controllers use the others'
-//!   plans of the last period. The shares are ours. Only the first planned change of others counts.
+//! - To the paper: the shares, the exchange of plans several times in a period, and the derivation above are ours. Of the
+//!   plans of others, only the first change counts.
 //! - To our EUCON: utilisation above a set point costs 16 times its square, instead of a linear penalty. With a linear one,
 //!   `f` has a kink at the set point: a controller would not move along it although others could make room. So if the set
 //!   points cannot all be reached, utilisations rest slightly above some of them.
