@@ -215,12 +215,15 @@ mod tests {
         }
     }
 
+    /// A session, and the rates that were sent in it.
+    type SentRates = (u64, Vec<(OperationId, Span)>);
+
     /// Records what was sent, and whether by a lane.
     #[derive(Clone, Default)]
     struct Recorded {
         sent: Arc<PiMutex<Vec<(u64, bool)>>>,
         /// By session.
-        rates: Arc<PiMutex<Vec<(u64, Vec<(OperationId, Span)>)>>>,
+        rates: Arc<PiMutex<Vec<SentRates>>>,
         /// The socket has no room.
         is_full: Arc<AtomicBool>,
     }

@@ -64,9 +64,10 @@ fn a_loop_sets_the_rates_of_another_host_also_after_that_host_has_started_anew()
         assert_eq!(standing.rejected, 0, "{standing:?} after start {start}");
         // The loop's own decisions are what arrives.
         let mut set = Vec::new();
-        running.poll(&mut |_, _, event| match event {
-            TraceEvent::Decision(DispatchDecision::Retime { period, .. }) => set.push(period),
-            _ => {}
+        running.poll(&mut |_, _, event| {
+            if let TraceEvent::Decision(DispatchDecision::Retime { period, .. }) = event {
+                set.push(period);
+            }
         });
         let last = &found[found.len() - 2..];
         assert!(last.iter().all(|period| set.contains(period)), "{last:?} of {set:?}");
@@ -99,9 +100,10 @@ fn a_host_gets_the_start_rates_of_a_loop_that_has_started_anew() {
     let _running = station.begin(&agreed);
     let mut first = None;
     until("the drone gets the present rates", || {
-        theirs.poll(&mut |_, _, event| match event {
-            TraceEvent::Input(Input::Retime { period, .. }) => _ = first.get_or_insert(period),
-            _ => {}
+        theirs.poll(&mut |_, _, event| {
+            if let TraceEvent::Input(Input::Retime { period, .. }) = event {
+                first.get_or_insert(period);
+            }
         });
         first.is_some()
     });
