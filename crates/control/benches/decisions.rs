@@ -157,7 +157,8 @@ fn feedback_sample_1000(bencher: Bencher<'_, '_>, assigner: &str) {
     });
 }
 
-/// A step of EUCON: so many processors, three times as many tasks with stages on three of them. The last is the largest.
+/// A step of EUCON on this number of processors. Three times as many tasks have stages on three of them.
+/// The last case is the largest.
 #[cfg(feature = "eucon")]
 #[divan::bench(args = [4, 8, 21])]
 fn eucon_step(bencher: Bencher<'_, '_>, processors: u64) {
@@ -179,7 +180,7 @@ fn eucon_step(bencher: Bencher<'_, '_>, processors: u64) {
     });
 }
 
-/// A step of all controllers of DEUCON in a ring of so many processors, each with two tasks.
+/// A step of all controllers of DEUCON in a ring of this number of processors, each with two tasks.
 #[cfg(feature = "eucon")]
 #[divan::bench(args = [10, 100, 1_000], sample_count = 10)]
 fn deucon_step(bencher: Bencher<'_, '_>, processors: u64) {

@@ -12,7 +12,7 @@ use crate::eucon::WORKLOAD;
 /// A chain: the processors of its stages with their execution times in milliseconds, and its range of periods.
 type Chain = (Vec<(usize, f64)>, f64, f64);
 
-/// A system of so many processors with these chains.
+/// A system of this number of processors with these chains.
 fn system(algorithm: &str, processors: usize, set_point: u64, chains: &[Chain]) -> System {
     let mut text = String::from("name = 'model'\n");
     for at in 0..processors {

@@ -25,7 +25,7 @@ pub struct ControlGroup {
 pub struct GroupTask {
     /// The periodic operation.
     pub root: OperationId,
-    /// The member that sets its rate under DEUCON: that of the root's processor, or else the first one with a part.
+    /// The member that sets its rate under DEUCON: the one of the root's processor, or else the first with a part.
     pub owner: usize,
     /// The operations on the processors of members.
     pub parts: Vec<(usize, OperationId)>,
@@ -33,7 +33,7 @@ pub struct GroupTask {
     pub outside: Vec<OperationId>,
 }
 
-/// What one controller computes with.
+/// The inputs and outputs of one controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlNode {
     /// The member on whose processor it is.
@@ -44,7 +44,7 @@ pub struct ControlNode {
     pub tasks: Vec<usize>,
 }
 
-/// The most tasks that one controller can have: with these limits a step needs a few milliseconds.
+/// The most tasks that one controller can have. With these limits, a step needs a few milliseconds.
 pub const MOST_CONTROLLED_TASKS: usize = 64;
 /// The most processors that one controller can use.
 pub const MOST_CONTROLLED_PROCESSORS: usize = 32;

@@ -72,7 +72,7 @@ pub enum FeedbackAlgorithm {
     /// Holds the utilisations of a [group](crate::ControlGroup) of processors that end-to-end tasks couple, by one
     /// model-predictive controller.
     Eucon,
-    /// As EUCON, with a controller for each processor that knows only the processors of its own tasks.
+    /// As EUCON, but each processor has a controller, which uses only the processors of its own tasks.
     Deucon,
 }
 
@@ -238,8 +238,8 @@ impl FeedbackLoop {
 }
 
 impl Contents {
-    /// The declared load of a processor in an epoch at the lowest rates, with as many registered clients as the file
-    /// allows, in parts per million, rounded down.
+    /// The declared load of a processor in an epoch at the lowest rates, in parts per million, rounded down. It
+    /// includes as many registered clients as the file allows.
     pub fn least_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let of_clients = self.with_clients_on(processor).filter_map(|id| {
             let setting = self.setting(epoch, id);
@@ -287,8 +287,9 @@ impl Contents {
         self.operations.iter().map(|one| one.roots.iter().any(follows)).collect()
     }
 
-    /// By root with an adapted rate: the position in `feedback` of the loop that sets it. In a group it is the loop of
-    /// the root's processor, or else the first loop, in the file's order of operations, with a part of the task.
+    /// By root with an adapted rate: the position in `feedback` of the loop that sets it. In a group this is the loop
+    /// of the root's processor. If that has none, it is the first loop with a part of the task, in the file's order of
+    /// operations.
     pub fn rate_setters(&self) -> BTreeMap<OperationId, usize> {
         let mut loops = alloc::vec![None; self.processors.len()];
         self.feedback.iter().enumerate().for_each(|(place, one)| loops[one.processor.index()] = Some(place));

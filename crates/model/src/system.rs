@@ -212,7 +212,7 @@ pub struct Operation {
     pub trigger: Trigger,
     /// If requests release the operation: the least time between two requests that analysis may assume.
     pub min_interval: Option<Span>,
-    /// If requests release the operation: its clients, if a feedback loop sets their rates.
+    /// The clients of an operation that requests release, if a feedback loop sets their rates.
     pub clients: Option<ClientRates>,
     /// Its body may call any object, at any time, and wait for the reply: `check` knows neither what it calls nor how
     /// long it waits.

@@ -347,7 +347,7 @@ impl IiopSender {
     }
 }
 
-/// A host that was too fast in so many exchanges of a session ignores its rates.
+/// If a host was too fast in this number of exchanges of a session, it ignores its rates.
 const EXCEEDED: u32 = 8;
 
 /// The most rates in one message, as in the IDL.

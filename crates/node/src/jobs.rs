@@ -450,7 +450,7 @@ impl Order for JobOrder {
                     // A method serves its callers only.
                     let operation = operations.iter().find(requested).map(|id| (*id, None));
                     let operation = operation.ok_or(SystemKind::NoPermission.not_done(minor::CALLERS_ONLY));
-                    // After the limit of a registered client, so that a refused request counts in no other.
+                    // After the limit of a registered client: a refused request must not count in other limits.
                     let paced = operation.and_then(|(id, _)| bound.pace(&self.0.system, id, now));
                     let admit = |ceilings: &Arc<Ceilings>| ceilings.admit(&request, bound.of, timing.as_ref(), now);
                     match paced {
@@ -553,8 +553,8 @@ impl OrderState {
         ArrivedRequest { importance: Some(importance), critical: Some(critical), ..read }
     }
 
-    /// A request of a registered client: if the operation's deadline is the shortest period, this one's is the client's
-    /// period (FCS/nORB, section 2.1).
+    /// A request of a registered client. If the operation's deadline is the shortest period, the request's deadline is
+    /// the client's period (FCS/nORB, section 2.1).
     fn with_period(&self, read: ArrivedRequest, period: Option<Span>, clock: &MonotonicClock) -> ArrivedRequest {
         let Some(period) = period else { return read };
         let now = clock.now();

@@ -219,8 +219,8 @@ fn objects_on(system: &System, processor: ProcessorId) -> impl Iterator<Item = &
         .filter(move |object| object.operations.first().is_some_and(|id| system.operation(*id).on == processor))
 }
 
-/// Places for the requests of registered clients of an object, by operation. There are more than clients, because
-/// requests of clients that have left may still run.
+/// Places for the requests of registered clients of an object, by operation. There are more places than clients,
+/// because requests of clients that have left may still run.
 fn gates_of(
     system: &System,
     object: &ServedObject,
@@ -346,7 +346,7 @@ impl ServingObjects {
         peers.show(self);
     }
 
-    /// What registered clients of feedback loops did besides keeping their rates.
+    /// Reports of registered clients that ignored their rates or vanished, and of refused ones.
     pub fn client_reports(&self) -> Vec<String> {
         self.processors.iter().filter_map(|processor| processor.rates.as_ref()).flat_map(ServedRates::reports).collect()
     }

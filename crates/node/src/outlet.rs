@@ -94,7 +94,7 @@ impl<D: Departures> PeerOutlet<D> {
                 }
                 let rates = departures.take_rates();
                 if !rates.is_empty() {
-                    // First: they matter most if there is too much to send.
+                    // Rates first: they are most important if there is too much to send.
                     if sender.send_rates(present, rates) {
                         sender.flush();
                         departures.rates_sent();

@@ -59,7 +59,7 @@ pub struct SteadySummary {
 pub struct RateSummary {
     /// The operation.
     pub operation: String,
-    /// The client: the begin of its name. `None` for the operation itself.
+    /// The first part of the client's name. `None` for the operation itself.
     pub client: Option<String>,
     /// Its period at the end, or when the client left.
     pub period_ns: u64,
@@ -71,9 +71,9 @@ pub struct RateSummary {
     pub joined_ns: Option<u64>,
     /// See `joined_ns`.
     pub left_ns: Option<u64>,
-    /// The declared worst case of a job of each operation on the loop's processor with this rate, in all.
+    /// The sum of the declared worst cases of one job of each operation with this rate on the loop's processor.
     pub declared_ns: u64,
-    /// The mean execution time that was measured instead; `None` if some of them completed no job.
+    /// The sum of their mean measured execution times; `None` if one of them completed no job.
     pub measured_ns: Option<u64>,
 }
 
@@ -199,7 +199,7 @@ impl FeedbackSummary {
         }
     }
 
-    /// True if only its rates were seen: another process runs the loop.
+    /// True if another process runs the loop: then only its rates are known.
     fn is_elsewhere(&self) -> bool {
         self.samples == 0 && self.rates.iter().any(|rate| rate.changes > 0)
     }
@@ -211,7 +211,7 @@ impl FeedbackSummary {
     }
 }
 
-/// The latest sample of each loop, its set points and up to this number of rates, each loop in a line.
+/// One line for each loop: its latest sample, its set points and up to this number of rates.
 pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rates: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (one, history) in system.feedback.iter().filter_map(|one| Some((one, feedback.get(one.processor.index())?))) {

@@ -1,12 +1,13 @@
-//! Rates that the loop of one processor sets on others, or the coordinator of a group on its processors: the latest one
-//! of each operation.
+//! The latest rate of each operation that a loop sets on other processors, or that the coordinator of a group sets on
+//! its processors.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hyoshi_model::{OperationId, ProcessorId, Span, System};
 
-/// The latest adapted periods. Only the loop or coordinator of an operation writes its period; the release thread of each processor
-/// reads those of its operations. A newer period replaces an older one, so nothing waits and nothing grows.
+/// The latest adapted periods. Only the loop or coordinator of an operation writes its period. The release thread of
+/// each processor reads those of its operations. A newer period replaces an older one, so nothing waits and nothing
+/// grows.
 #[derive(Debug)]
 pub(crate) struct AdaptedRates {
     /// By root, in nanoseconds; at first the start periods, 0 without a loop.
@@ -15,7 +16,7 @@ pub(crate) struct AdaptedRates {
     sent: Vec<AtomicU64>,
     /// By processor: some of its periods are new.
     changed: Vec<AtomicBool>,
-    /// By processor: the roots of its operations that something outside the processor adapts, in order.
+    /// By processor: the roots of its operations that a loop elsewhere or a coordinator adapts, in order.
     roots: Vec<Vec<OperationId>>,
 }
 

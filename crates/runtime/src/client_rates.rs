@@ -111,7 +111,7 @@ impl ClientRateControl {
         if !self.is_running() {
             return Err(JoinLoopError::Idle);
         }
-        // Created before the section that lanes may wait for.
+        // Created before the lock for which lanes may wait.
         let mut wakeups = self.0.wakeups();
         let joined = self.0.section(|crew, now| crew.join_client(now, claim, &mut wakeups));
         wakeups.deliver();
@@ -133,7 +133,7 @@ impl ClientRateControl {
         self.periods().get(client)
     }
 
-    /// Waits until periods have changed, but not longer than until `until` of this clock. For one thread.
+    /// Waits until periods have changed, at most until `until` on this clock. Only one thread may call it.
     pub fn wait(&self, clock: &MonotonicClock, until: Instant) {
         self.periods().changed.wait_until(clock, until);
     }

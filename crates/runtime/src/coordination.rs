@@ -1,5 +1,5 @@
-//! The coordinator's thread of groups of processors under EUCON or DEUCON. Release threads leave samples here; the thread
-//! sets rates.
+//! The coordinator's thread of groups of processors under EUCON or DEUCON. Release threads store samples here, and the
+//! thread sets rates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

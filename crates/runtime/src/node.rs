@@ -591,7 +591,7 @@ fn no_hard_cap(system: &System, processors: impl Iterator<Item = ProcessorId>) -
     (!processors.is_empty()).then_some(RunNote::NoHardCap { processors })
 }
 
-/// Notes about loops for which the kernel reports the load of their CPU in too large steps.
+/// Notes on loops for which the kernel reports the load of their CPU in steps that are too large.
 fn coarse_loads(system: &System, cpus: impl Iterator<Item = (ProcessorId, u32)>) -> Vec<RunNote> {
     let note = |(processor, cpu)| {
         let mut loops = system.feedback.iter().filter(|one| one.measure == LoadMeasure::Cpu);

@@ -126,8 +126,8 @@ impl OutgoingCompletions {
         OutgoingCompletions { to, rings: Vec::new(), wake, replicated, waiting, rates, common }
     }
 
-    /// The rates that loops here set on that host, as the periods of the first operations of their chains; none if none
-    /// has changed since the last call.
+    /// The rates that loops here set on that host, as the periods of the first operations of their chains. Empty if
+    /// none has changed since the last call.
     pub fn take_rates(&mut self) -> &[(OperationId, Span)] {
         self.rates.as_mut().map_or(&[], |rates| rates.take(&self.common))
     }

@@ -1,5 +1,5 @@
-//! Adapted rates between hosts: those that loops here set on another host, those that another host's loops set here, and
-//! the pace at which another host's operations follow their rates.
+//! Adapted rates between hosts. Loops here set rates on another host, and that host's loops set rates here. A pace
+//! limits the completions of another host's operations to their rates.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,8 @@ impl ArrivingRates {
         self.roots.is_empty()
     }
 
-    /// Sets rates, and wakes the release threads of processors where one has changed. Others are set if one is wrong.
+    /// Sets rates, and wakes the release threads of processors where one has changed. If one rate is wrong, it sets the
+    /// other ones.
     pub fn set(&mut self, common: &CommonState, rates: &[(OperationId, Span)]) -> Result<(), Rejected> {
         if rates.len() > self.roots.len() {
             return Err(Rejected::Foreign);
@@ -136,8 +137,8 @@ fn range(system: &System, root: OperationId) -> (Span, Span) {
     (shortest, settings().map(|setting| setting.slowest).max().unwrap_or(shortest))
 }
 
-/// How fast completions of another host may arrive that a loop here adapts: at 8/7 of the rate that its host knows, and
-/// a backlog at once (a token bucket). Faster ones would use the share of other operations.
+/// Limits the completions of another host that a loop here adapts: to 8/7 of the rate that the host knows, plus a
+/// backlog at once (a token bucket). Faster completions would use the share of other operations.
 #[derive(Debug)]
 pub(crate) struct AdaptedPace {
     root: OperationId,
@@ -156,14 +157,14 @@ pub(crate) struct AdaptedPace {
     counted: Instant,
 }
 
-/// For this time a host or a network may be silent, and then send all completions at once.
+/// A host or a network may be silent for this time, and then send all completions at once.
 const BACKLOG: Span = Span::from_secs(2);
 /// Completions that may always arrive at once.
 const BURST: u64 = 64;
 const TOKEN: u64 = 1 << 20;
 
 impl AdaptedPace {
-    /// The paces of completions from a host, by source and target; the target is here, and a loop here adapts it.
+    /// The paces of completions from a host, by source and target. The target is here, and a loop here adapts it.
     pub fn of(common: &CommonState, from: HostId) -> BTreeMap<(OperationId, OperationId), AdaptedPace> {
         let system = &common.system;
         let mut paces = BTreeMap::new();
@@ -207,7 +208,7 @@ impl AdaptedPace {
     /// Whether a completion may arrive now.
     pub fn permits(&mut self, now: Instant, common: &CommonState) -> bool {
         let setting = common.system.setting(common.system.epoch_at(now), self.root);
-        // As its host does.
+        // Clamped as on its host.
         let sent = common.rates.sent(self.root).clamp(setting.period, setting.slowest.max(setting.period));
         self.permits_at(now, sent)
     }

@@ -177,7 +177,7 @@ impl RunningNode {
         let ended_by = common.ended().cloned().unwrap_or(EndedBy::Stopped);
         let parts = self.parts.processors.iter();
         let queueing = parts.map(|part| (part.processor.id, part.processor.crew.lock().queueing.clone())).collect();
-        // The processor of a loop last: others get its rates later.
+        // The processor of a loop is last: other processors receive its rates later.
         let has_loop = |part: &&ProcessorThreads| part.processor.crew.lock().sampling_period().is_some();
         let (of_loops, rest): (Vec<_>, Vec<_>) = self.parts.processors.iter().partition(has_loop);
         let adapted = |part: &ProcessorThreads| part.processor.crew.lock().adapted_periods();
@@ -348,7 +348,7 @@ impl RunThreads {
             common.stopping.store(true, Ordering::Release);
             begin.post();
             common.groups.wake.post();
-            // A panic there ended control, and nothing else.
+            // A panic there ended only the control.
             drop(thread.join());
         }
         common.watchdog.post();

@@ -1,4 +1,4 @@
-//! The coordinators of groups of processors. They stand between the processors, and use no CPU.
+//! The coordinators of groups of processors. They are outside the processors, and use no CPU.
 
 use hyoshi_control::feedback::Coordinator;
 use hyoshi_model::{Instant, System};
@@ -6,15 +6,15 @@ use hyoshi_trace::Probe;
 
 use crate::cpu::SimulatedCpu;
 
-/// The coordinators of a simulation. They get samples at once; rates for another host arrive after the longest delay of
-/// the link from the controller's host.
+/// The coordinators of a simulation. They receive samples at once. Rates for another host arrive after the longest
+/// delay of the link from the controller's host.
 #[derive(Debug)]
 pub(crate) struct Coordination {
     coordinators: Vec<Coordinator>,
 }
 
 impl Coordination {
-    /// Without `samples`, known inputs have the rates.
+    /// Without `samples`, the rates are in known inputs.
     pub fn new(system: &System, samples: bool) -> Self {
         let of = || Coordinator::of(system).unwrap_or_else(|error| panic!("{error}; {}", error.remedy));
         Coordination { coordinators: if samples { of() } else { Vec::new() } }

@@ -193,7 +193,7 @@ fn rates_reach_other_hosts_after_the_delay_of_the_link_and_processors_outside_th
     }
 }
 
-/// A ring of chains over so many processors.
+/// A ring of chains over this number of processors.
 fn ring(processors: usize, seconds: u64) -> System {
     let mut text = format!("name = 'ring'\nduration = '{seconds}s'\n");
     for at in 0..processors {

@@ -10,7 +10,7 @@ use crate::rated_client::RatedClient;
 /// The most points of a history. Then each two become one.
 const MOST: usize = 512;
 
-/// The most clients of a history. Then the earliest that have left are omitted.
+/// The most clients of a history. If there are more, the earliest clients that have left are omitted.
 const MOST_CLIENTS: usize = 512;
 
 /// A registered client of a loop over time.

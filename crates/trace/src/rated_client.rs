@@ -28,7 +28,7 @@ pub struct RatedClient {
     pub label: ClientLabel,
 }
 
-/// The begin of a client's name: at most 23 octets of UTF-8.
+/// The first part of a client's name: at most 23 octets of UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientLabel {
     length: u8,

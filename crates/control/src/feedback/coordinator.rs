@@ -35,11 +35,11 @@ impl core::error::Error for CoordinatorError {}
 /// ```
 ///
 /// It has no clock: the caller passes the time, and calls [`step`](Coordinator::step) when it is
-/// [`due`](Coordinator::due). A stalled monitor delays a step by at most half a sampling period; its processor then counts
-/// as one at its set point.
+/// [`due`](Coordinator::due). A stalled monitor delays a step by at most half a sampling period. The step then treats
+/// its processor as one at its set point.
 ///
 /// It contains all controllers of DEUCON, but each uses only the samples of its neighbours. A step allocates and
-/// solves optimisation problems: it must not run on the path of a job.
+/// solves optimisation problems, so it must not run on the path of a job.
 #[derive(Debug)]
 pub struct Coordinator {
     group: ControlGroup,
@@ -68,8 +68,8 @@ struct Controller {
 }
 
 impl Coordinator {
-    /// The coordinator of each group of a system. An error if the problem of a controller is too large, or if this build
-    /// lacks the feature `eucon`.
+    /// The coordinator of each group of a system. It fails if the problem of a controller is too large, or if this
+    /// build lacks the feature `eucon`.
     pub fn of(contents: &Contents) -> Result<Vec<Coordinator>, CoordinatorError> {
         contents.control_groups().into_iter().map(|group| Coordinator::new(contents, group)).collect()
     }
@@ -128,8 +128,8 @@ impl Coordinator {
         &self.periods
     }
 
-    /// A processor has sampled: its utilisation in parts per million of its hard cap; `None` if it was not measured. A
-    /// processor that is not a member is ignored.
+    /// Collects a processor's sample: its utilisation in parts per million of its hard cap; `None` if it was not
+    /// measured. It ignores a processor that is not a member.
     pub fn collect(&mut self, now: Instant, processor: ProcessorId, utilisation: Option<u32>) {
         let Some(member) = self.member_of.get(&processor) else { return };
         let sample = &mut self.samples[*member];
@@ -147,8 +147,9 @@ impl Coordinator {
         }
     }
 
-    /// Decides on new rates. Each changed one is passed on as: the processor of the controller, a processor with
-    /// operations of the rate, their root, the period. False if some controller found no solution: its rates stay.
+    /// Decides on new rates. It passes on each changed one: the processor of the controller, a processor with
+    /// operations of the rate, their root, the period. If a controller finds no solution, its rates stay, and the
+    /// result is false.
     pub fn step(
         &mut self,
         contents: &Contents,
@@ -179,7 +180,7 @@ impl Coordinator {
         solved
     }
 
-    /// Each controller plans, with what all have planned so far. False if one found no solution.
+    /// Each controller plans, and uses the plans of all controllers so far. False if one found no solution.
     fn plan(&mut self) -> bool {
         let mut changes = vec![0.0; self.samples.len()];
         for controller in &self.controllers {
@@ -256,7 +257,7 @@ mod with_solver {
         Ok((enabled, law))
     }
 
-    /// Utilisations are parts of the hard cap, so demands are, too.
+    /// The demands are parts of the hard cap, as utilisations are.
     fn demand(contents: &Contents, group: &ControlGroup, member: usize, epoch: usize, task: usize) -> Span {
         let processor = contents.feedback[group.loops[member]].processor;
         let cap = u128::from(contents.processor(processor).hard_cap.ppm.max(1));

@@ -9,7 +9,7 @@
 //!
 //! All controllers act at the same time on processors that they share. If each corrected the whole error of a processor
 //! with `n` controllers, the sum would be `n` times the correction. So controllers exchange their planned changes, and
-//! each corrects only its *share* of the remaining error. It assumes that the others correct theirs.
+//! each corrects only its *share* of the remaining error. It assumes that the other controllers correct theirs.
 //!
 //! # Derivation
 //!
@@ -30,17 +30,17 @@
 //! methods for big data optimization", Mathematical Programming 156, 2016, use the same bound for squares with equal
 //! shares.
 //!
-//! In each sampling period the controllers plan four times. They begin without a plan; each time they learn `c_j` of
+//! In each sampling period the controllers plan four times. They begin without a plan. Each time they receive `c_j` of
 //! their neighbours. Then all carry out their plans. The share of a controller is proportional to the declared
 //! utilisation that its rates can move on that processor.
 //!
 //! # Differences
 //!
-//! - To the paper: the shares, the exchange of plans several times in a period, and the derivation above are ours. Of the
-//!   plans of others, only the first change counts.
-//! - To our EUCON: utilisation above a set point costs 16 times its square, instead of a linear penalty. With a linear one,
-//!   `f` has a kink at the set point: a controller would not move along it although others could make room. So if the set
-//!   points cannot all be reached, utilisations rest slightly above some of them.
+//! - From the paper: the shares, several exchanges of plans in a period, and the derivation above are ours. Only the
+//!   first change of the other controllers' plans counts.
+//! - From our EUCON: utilisation above a set point costs 16 times its square, instead of a linear penalty. A linear one
+//!   has a kink at the set point. There a controller would not move along it, although other controllers could make
+//!   room. So if some set points cannot be reached, utilisations rest slightly above some of them.
 //! - It converges more slowly than EUCON where the tasks of several controllers must change in opposite directions.
 
 use alloc::vec::Vec;
@@ -52,7 +52,7 @@ pub const ROUNDS: usize = 4;
 /// The least share of a controller, times the number of controllers of the processor: shares must be above 0.
 const LEAST: f64 = 0.02;
 
-/// By node and by its members: its shares of their errors in an epoch. `None` for EUCON.
+/// The shares of each node in the errors of its members, in an epoch. `None` for EUCON.
 pub fn shares(contents: &Contents, epoch: usize, group: &ControlGroup, nodes: &[ControlNode]) -> Vec<Option<Vec<f64>>> {
     if group.algorithm != FeedbackAlgorithm::Deucon {
         return alloc::vec![None; nodes.len()];

@@ -58,8 +58,8 @@ pub struct EuconSettings {
     /// R, the weight of the difference between successive changes of a task's rate, as a change of its utilisation.
     /// Above 0: it selects one of the many rates with the same utilisations. The weight of errors is 1.
     pub smoothing: f64,
-    /// If several controllers share the processors: the part of each processor's error that this one corrects, above 0.
-    /// The parts of all controllers sum up to 1. See [`deucon`](super::deucon).
+    /// If several controllers share the processors: the part of each processor's error that this controller corrects,
+    /// above 0. The parts of all controllers sum up to 1. See [`deucon`](super::deucon).
     pub shares: Option<Vec<f64>>,
 }
 
@@ -112,7 +112,7 @@ pub enum EuconError {
         /// The processors.
         processors: usize,
     },
-    /// The shares of errors are not one above 0, at most 1, for each processor.
+    /// There is not one share of the error above 0, at most 1, for each processor.
     Shares,
     /// Start rates that do not fit the tasks.
     Start(super::FeedbackError),
@@ -195,8 +195,9 @@ pub struct EuconStep {
 /// valid sample counts as one at its set point.
 ///
 /// A step solves a quadratic program of `M tasks + processors` variables with the interior-point solver Clarabel
-/// (Goulart and Chen 2024), in at most 50 iterations. It allocates; it belongs to a controller's thread, not on the path of a job. The same samples
-/// yield the same rates with the same build; another version of the solver may differ in the last digits.
+/// (Goulart and Chen 2024), in at most 50 iterations. It allocates, so it belongs to a controller's thread, not on the
+/// path of a job. The same samples yield the same rates with the same build; another version of the solver may differ
+/// in the last digits.
 pub struct Eucon {
     settings: EuconSettings,
     tasks: Vec<AdaptiveTask>,
@@ -232,7 +233,8 @@ impl fmt::Debug for Eucon {
 const PENALTY: f64 = 1_000.0;
 /// Ranges are wider by this for the solver, which needs an interior; periods are clipped exactly.
 const WIDENED: f64 = 1e-9;
-/// With shares, the cost of the square of utilisation above a set point; that of an error is 1 for each predicted period.
+/// With shares, the cost of the square of utilisation above a set point. The cost of an error is 1 for each predicted
+/// period.
 const SQUARE_PENALTY: f64 = 16.0;
 const MOST_ITERATIONS: u32 = 50;
 
@@ -298,7 +300,7 @@ impl Eucon {
         EuconStep { number: self.samples, fault, solved }
     }
 
-    /// A sampling period ends: notes the errors and plans no change yet. Returns the first processor without a valid
+    /// Ends a sampling period: stores the errors, and plans no change yet. Returns the first processor without a valid
     /// sample.
     pub(super) fn begin(&mut self, utilisations: &[Option<f64>]) -> Option<(usize, MonitorFault)> {
         self.samples += 1;
@@ -316,10 +318,10 @@ impl Eucon {
         fault
     }
 
-    /// Plans the changes of the rates. `changes` has the change of each processor's utilisation that all sharers have
-    /// planned so far, this one included. False if the solver found no solution; the plan then stays.
+    /// Plans the changes of the rates. `changes` has the change of each processor's utilisation that all controllers
+    /// have planned so far, including this one. False if the solver found no solution; the plan then stays.
     pub(super) fn plan(&mut self, changes: &[f64]) -> bool {
-        // The part of these changes that a change of the own plan cannot move.
+        // The part of these changes that does not depend on this controller's plan.
         for (processor, change) in changes.iter().enumerate() {
             let own = self.planned_change(processor) / weight(&self.settings, processor);
             self.offsets[processor] = change - own;
@@ -350,7 +352,7 @@ impl Eucon {
     /// Carries out the plan.
     pub(super) fn carry_out(&mut self) {
         for (place, task) in self.tasks.iter().enumerate() {
-            // The limits again: a sum of rounded numbers may pass them.
+            // Clip again: a sum of rounded numbers may exceed the limits.
             let rate = (self.rates[place] + self.planned[place]).max(task.least()).min(task.most());
             self.last[place] = self.planned[place];
             self.rates[place] = rate;

@@ -176,7 +176,7 @@ impl Feedback {
         Feedback::new(FeedbackSettings::of(declared)?, (kind.build)(), tasks, declared.start.clone())
     }
 
-    /// Makes room for so many further tasks: as long as no more join, [`join`](Feedback::join) does not allocate.
+    /// Reserves memory for this number of further tasks. For these, [`join`](Feedback::join) does not allocate.
     pub fn reserve(&mut self, further: usize) {
         self.tasks.reserve(further);
         self.periods.reserve(further);
@@ -225,8 +225,8 @@ impl Feedback {
         Ok(())
     }
 
-    /// A period from which a new task should [`join`](Feedback::join): the rate is the same part of its highest rate that
-    /// the others have of theirs on average, by utilisation. `None` without other tasks.
+    /// The period with which a new task should [`join`](Feedback::join). Its rate is then as far below its highest rate
+    /// as those of the other tasks are on average, by utilisation. `None` without other tasks.
     pub fn fair_period(&self, task: &AdaptiveTask) -> Option<Span> {
         let most: f64 = self.tasks.iter().map(AdaptiveTask::most).sum();
         let present = sum(&self.tasks, &self.periods);

@@ -22,7 +22,7 @@ use crate::effects::Effects;
 pub(super) struct LoopClients {
     /// By place.
     places: Vec<Option<PlacedClient>>,
-    /// The places of those that are registered, in the order of joining, which is that of the law's last tasks.
+    /// The places of registered clients in the order of joining, which is the order of the law's last tasks.
     order: Vec<u16>,
     /// The operations with clients.
     served: Vec<ServedClients>,
@@ -53,7 +53,7 @@ struct ServedClients {
 /// Jobs after which the mean execution time counts as known.
 const KNOWN: u64 = 10;
 
-/// The mean is that of at most about so many jobs.
+/// The mean covers at most about this number of jobs.
 const FORGET: u64 = 1 << 16;
 
 /// Why a client cannot join a loop.
@@ -200,7 +200,7 @@ impl LoopClients {
         if claim.estimate.is_zero() || claim.estimate > wcet {
             return Err(JoinRefusal::Estimate { wcet });
         }
-        // A client cannot claim less than requests need on average.
+        // The estimate is at least the mean execution time of requests.
         let mean = match served.finished {
             finished @ KNOWN.. => Span::from_nanos(served.consumed / finished).min(wcet),
             _ => wcet,
@@ -227,7 +227,7 @@ impl LoopClients {
         self.places.get(usize::from(client)).is_some_and(Option::is_some)
     }
 
-    /// The periods of the law's tasks of clients are these: passes the changed ones to `each`.
+    /// Sets the periods of the law's tasks of clients, and passes the changed ones to `each`.
     pub fn retime(&mut self, periods: &[Span], mut each: impl FnMut(u16, OperationId, Span)) {
         for (client, period) in self.order.iter().zip(periods) {
             if let Some(one) = &mut self.places[usize::from(*client)]
@@ -241,9 +241,9 @@ impl LoopClients {
 }
 
 impl<P: Probe> Dispatcher<P> {
-    /// The place and the task of a client with this claim, if it can join the loop now: its range within that of the
-    /// file, its estimate not below the mean execution time of earlier requests. Admission: at the lowest rates of all,
-    /// the declared load is at most the set point.
+    /// The place and the task of a client with this claim, if it can join the loop now. The task's range is within that
+    /// of the file, and its estimate is not below the mean execution time of earlier requests. The client can join if
+    /// the declared load at the lowest rates of all tasks is at most the set point.
     ///
     /// # Errors
     ///
@@ -291,7 +291,7 @@ impl<P: Probe> Dispatcher<P> {
         self.set_rates(now, feedback, effects);
     }
 
-    /// Sets the rates that the law has decided on; in a group there is none.
+    /// Sets the rates that the law has decided on. A loop of a group has no law.
     pub(super) fn set_rates(
         &mut self,
         now: Instant,

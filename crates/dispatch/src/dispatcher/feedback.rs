@@ -95,9 +95,9 @@ impl RateLoop {
     }
 }
 
-/// If so many jobs were due in a sampling period and none ended, none ran.
+/// If this number of jobs was due in a sampling period and none ended, then none ran.
 const EXPECTED: u64 = 4;
-/// Unless the processor was busier than this: then they wait.
+/// If the processor was busier than this, the jobs wait instead.
 const IDLE_PPM: u32 = 50_000;
 
 impl AdaptedHere {
@@ -150,7 +150,7 @@ impl<P: Probe> Dispatcher<P> {
         let RateLoop { law, period, adapted, clients, ended, missed, .. } = &mut *feedback;
         let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].enabled);
         let serves = |local: u32| self.operations[local as usize].enabled;
-        // While nothing that it adapts runs, a low load is no reason to raise rates: here, or on hosts that are absent.
+        // If no adapted operation runs, here or on absent hosts, a low load must not raise rates.
         let is_absent = *ended == 0
             && adapted.iter().map(|one| one.expected(*period, &self.operations)).fold(0, u64::saturating_add)
                 >= EXPECTED

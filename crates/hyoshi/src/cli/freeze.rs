@@ -9,7 +9,7 @@ use hyoshi_report::save;
 use super::CliError;
 use super::output::cannot_write;
 
-/// Writes the system with the rates that the loops of a host have found, or of all hosts.
+/// Writes the system with the rates that the loops of a host, or of all hosts, have found.
 pub(super) fn freeze(
     path: &Path,
     system: &System,

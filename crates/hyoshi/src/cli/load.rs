@@ -108,7 +108,7 @@ impl Changes {
     ///
     /// # Errors
     ///
-    /// If the system has nothing that one of them changes.
+    /// If one of them changes nothing in the system.
     pub fn apply(&self, system: &mut Contents) -> Result<(), CliError> {
         if self.gains.is_some() && system.feedback.is_empty() {
             let error =

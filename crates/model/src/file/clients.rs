@@ -11,7 +11,7 @@ use crate::ids::OperationId;
 use crate::object::ClientRates;
 use crate::system::Contents;
 
-/// `None`, logged if the operation has the key.
+/// `None` without valid clients; logged if the operation has the key.
 pub(super) fn read(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<ClientRates>> {
     let inner = table.inner(log, "clients")?;
     let most = inner.whole(log, "most");
@@ -77,7 +77,7 @@ pub(super) fn check(
     sound
 }
 
-/// False, logged, if a loop has endpoints without need, or endpoints that are taken or not protected.
+/// False, logged, if a loop has endpoints without need, or endpoints that are already in use or not protected.
 pub(super) fn check_endpoints(
     log: &mut Log,
     (name, table): (AtPlace<&str>, &Table<'_>),

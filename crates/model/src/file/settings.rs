@@ -72,7 +72,7 @@ pub(super) struct SettingInputs<'a> {
     pub order: &'a [OperationId],
     pub phases: &'a [Span],
     pub offsets: Vec<Span>,
-    /// The least time between two requests of a client, of operations that requests release.
+    /// For operations that requests release: the least time between two requests of a client.
     pub intervals: &'a [Option<Span>],
     pub critical: Vec<bool>,
     /// The tightest deadline of a chain of triggers from an untriggered first operation.

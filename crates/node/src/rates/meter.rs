@@ -1,4 +1,4 @@
-//! The requests of one registered client: its rate, and what exceeds it.
+//! The requests of one registered client: its rate, and the requests above it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ const BURST: u64 = 3;
 pub(crate) struct ClientMeter {
     /// The period that the client knows, in ns; 0 while no client is registered.
     period: AtomicU64,
-    /// When the next request is due, in ns of CLOCK_MONOTONIC, if all earlier ones had come one period apart.
+    /// When the next request would be due if all earlier ones had been one period apart, in ns of CLOCK_MONOTONIC.
     due: AtomicU64,
     /// When the last request arrived.
     last: AtomicU64,

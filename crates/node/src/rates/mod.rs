@@ -7,8 +7,8 @@
 //!                                 release thread: Sample ───┘        └─► Leave, if it has vanished
 //! ```
 //!
-//! All of these threads run above the lanes, so that rates fall while the processor is overloaded. A client has a
-//! reference of its own for its requests, so each request belongs to one client, whatever its address.
+//! All of these threads run above the lanes. So rates fall even if the processor is overloaded. A client has a
+//! reference of its own for its requests, so each request belongs to one client, independent of its address.
 
 mod meter;
 mod modulator;

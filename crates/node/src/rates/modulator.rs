@@ -16,7 +16,7 @@ use crate::idl::hyoshi_rates::{Modulator, ModulatorStub};
 const CALL: Span = Span::from_secs(1);
 /// The time after a failed message.
 const PAUSE: Span = Span::from_millis(500);
-/// After so many failed messages in sequence the client counts as vanished.
+/// After this number of failed messages in sequence, the client counts as vanished.
 const FAILURES: u64 = 3;
 
 /// The messages to one client. Only the latest rate is kept, so nothing grows, and no other client waits.
@@ -39,7 +39,7 @@ impl FeedbackLane {
             private_connection: true,
             protocols: vec![Transport::Tls, Transport::Tcp],
             dscp: Some(Dscp::EF),
-            // A client that does not read delays nothing.
+            // A client that does not read must not delay the thread.
             oneway_overflow: rt::OnewayOverflow::Transient,
             ..rt::ClientPolicies::default()
         };
@@ -117,8 +117,9 @@ impl FeedbackLane {
     }
 }
 
-/// Whether this node may call a modulator of a client at `caller`: all of its endpoints have that address. Otherwise a
-/// client could let the node connect to any machine. A client that joins over TLS has a modulator over TLS, too.
+/// Whether this node may call a modulator of a client at `caller`: all of its endpoints must have that address.
+/// Otherwise a client could make the node connect to any machine. If a client joins over TLS, its modulator must use
+/// TLS, too.
 pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>, is_secure: bool) -> Result<(), RateRefusal> {
     let Some(caller) = caller.map(|caller| caller.to_canonical()) else {
         return Err(RateRefusal::new(

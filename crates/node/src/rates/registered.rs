@@ -1,4 +1,4 @@
-//! The registered clients of one loop, and the thread that passes their rates on and removes those that have vanished.
+//! The registered clients of one loop, and the thread that sends their rates and removes vanished clients.
 //!
 //! ```text
 //!             join                    leave; vanished
@@ -27,7 +27,7 @@ use crate::idl::hyoshi_rates::{self as wire, Modulator};
 use crate::peer::Allowance;
 use crate::shared::random;
 
-/// A client that gives no sign of life for this long, and three periods, has vanished.
+/// A client that is silent for this time plus three periods has vanished.
 const SILENCE: Span = Span::from_secs(10);
 
 /// The longest time between two checks of the clients.
@@ -59,7 +59,7 @@ pub(super) struct RegisteredClients {
     lane: OwnedLane,
     /// Requests had not been read at the last check.
     unread: AtomicBool,
-    /// When the same held for two checks in sequence, in ns: in overload, a client may only seem to be silent.
+    /// When requests were unread at two checks in sequence, in ns. In overload, a client may only seem to be silent.
     unread_at: AtomicU64,
     over: AtomicBool,
 }
@@ -84,7 +84,7 @@ struct Registered {
     /// When it joined or called `rate` last, in ns.
     called: AtomicU64,
     calls: PiMutex<Allowance>,
-    /// Since when it could have asked for a rate that it does not know, in ns; 0 if it knows the present one.
+    /// Since when it could have requested a rate that it does not know, in ns; 0 if it knows the present one.
     stale: AtomicU64,
     /// It was reported for ignoring its rate.
     ignores: AtomicBool,
@@ -182,7 +182,7 @@ impl RegisteredClients {
         Ok(grant(what, ticket, &joined, target))
     }
 
-    /// The present period of a client, and whether it calls no more often than samples need.
+    /// The present period of a client. The second value is true if it calls no more often than samples require.
     pub fn poll(&self, ticket: u64) -> Result<(Span, bool), RateRefusal> {
         let client = self.table.lock().get(&ticket).cloned().ok_or_else(|| unknown(ticket))?;
         client.called.store(now(), Ordering::Relaxed);

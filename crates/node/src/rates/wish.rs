@@ -1,4 +1,4 @@
-//! What a client asks for, checked: nothing from a network is trusted.
+//! Checks the request of a client to join: data from a network is not trusted.
 
 use hyoshi_model::time::LONGEST_SPAN;
 use hyoshi_model::{OperationId, ProcessorId, Span, System};

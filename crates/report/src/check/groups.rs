@@ -1,4 +1,4 @@
-//! What is known about groups of feedback loops (EUCON, DEUCON) before they run.
+//! Groups of feedback loops (EUCON, DEUCON) before they run: set points, reachable utilisations and their limits.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn member(system: &System, report: &Report, place: usize) -> MemberCheck {
     }
 }
 
-/// The table of groups, and what follows from it in words.
+/// The table of groups, and remarks on it.
 pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Option<String> {
     let groups = groups(system, report);
     if groups.is_empty() {
@@ -135,7 +135,7 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
     Some(text)
 }
 
-/// What a user should know about a group.
+/// The remarks on a group.
 fn remarks(group: &GroupCheck) -> Vec<String> {
     let count = |number: u64, one: &str| counted(number, one, &format!("{one}s"));
     let mut remarks = vec![format!(

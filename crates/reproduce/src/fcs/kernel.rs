@@ -215,8 +215,8 @@ impl Server {
     }
 }
 
-/// The same, beside an ordinary thread on the server's CPU that wants to run every 5 ms: with the longest time for which
-/// it did not.
+/// The same, beside an ordinary thread on the server's CPU that wakes every 5 ms. Also returns the longest time for
+/// which that thread did not run.
 fn starvation(
     program: &NodeProgram<'_>,
     workload: &FcsWorkload,

@@ -48,7 +48,7 @@ impl<S: Scheduled> Crew<S> {
         sampled
     }
 
-    /// The loop has decided on rates: passes those on that are not of this processor.
+    /// Passes on the loop's new rates that belong to other processors.
     fn set_rates(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
         for (to, operation, period) in self.effects.retimed.drain(..) {
             if self.common.rates.set(to, operation, period) {
