@@ -251,38 +251,64 @@ fn a_client_that_dies_while_its_request_is_held_disturbs_nobody() {
 #[test]
 fn a_flood_holds_no_more_than_the_places_and_others_have_their_turn() {
     const PLACES: usize = 4;
+    const BATCH: u32 = 100;
     for threads in [1, 16] {
         let shelf = Arc::new(Shelf::default());
         let lane = LaneOptions { threads, ..LaneOptions::default() };
         let server = serve(shelf.clone(), PLACES, lane, ServerLimits::default());
         let mut floods = peer::connect(&server.orb);
-        let all: Vec<u32> = (1..=400).map(|at| 2 * at).collect();
-        server.send(&mut floods, all.iter().copied());
+        let batch = |at: u32| (at * BATCH + 1..=(at + 1) * BATCH).map(|at| 2 * at);
+        server.send(&mut floods, batch(0));
         let mut held = shelf.take(PLACES);
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!(shelf.len(), 0, "no place is left");
-        let (mut others, over) = ([(); 3].map(|()| peer::connect(&server.orb)), AtomicBool::new(false));
+        let (mut others, others_served) = ([(); 3].map(|()| peer::connect(&server.orb)), AtomicBool::new(false));
         others.iter_mut().for_each(|other| server.send(other, [2, 4]));
+        // Set before the last batch is sent.
+        let flood = AtomicUsize::new(usize::MAX);
+        let ends = |ran: usize, of_others: usize| {
+            let flood = flood.load(Ordering::Acquire);
+            flood != usize::MAX && ran == flood + of_others
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // First come, first served.
                 let mut ran = 0;
-                while ran < all.len() + 6 && !over.load(Ordering::Relaxed) {
+                while !ends(ran, 6) {
                     if held.is_empty() {
                         held = shelf.take(1);
                     }
                     held.remove(0).run();
                     ran += 1;
-                    if ran == 40 {
-                        // Those that came later have been served.
-                        for other in &mut others {
-                            assert_eq!(replies(other, 2), [2, 4]);
-                        }
+                }
+            });
+            let (mut sender, begun) = (floods.try_clone().unwrap(), Instant::now());
+            sender.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+            let (server, flood, others_served) = (&server, &flood, &others_served);
+            scope.spawn(move || {
+                // The flood lasts until all others have their replies.
+                for at in 1.. {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "others wait while the flood lasts");
+                    let is_last = others_served.load(Ordering::Acquire);
+                    if is_last {
+                        flood.store(((at + 1) * BATCH) as usize, Ordering::Release);
+                    }
+                    server.send(&mut sender, batch(at));
+                    if is_last {
+                        break;
                     }
                 }
             });
-            assert_eq!(replies(&mut floods, all.len()), all);
-            over.store(true, Ordering::Relaxed);
+            scope.spawn(|| {
+                let mut ran = 0;
+                while !ends(ran, 0) {
+                    ran += 1;
+                    assert_eq!(replies(&mut floods, 1), [2 * ran as u32]);
+                }
+            });
+            for other in &mut others {
+                assert_eq!(replies(other, 2), [2, 4]);
+            }
+            others_served.store(true, Ordering::Release);
         });
         assert!(shelf.most.load(Ordering::Relaxed) <= PLACES);
     }
