@@ -197,6 +197,11 @@ impl Allowance {
         self.tokens -= u64::from(some);
         some
     }
+
+    /// One that was taken was not used.
+    pub fn give_back(&mut self) {
+        self.tokens = self.tokens.saturating_add(1).min(self.burst);
+    }
 }
 
 impl OtherHost {

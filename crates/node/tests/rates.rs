@@ -38,7 +38,7 @@ fn periods(running: &mut RunningNode, of: u32) -> Vec<Span> {
     let mut periods = Vec::new();
     until("rates arrive", || {
         running.poll(&mut |_, _, event| match event {
-            TraceEvent::Input(Input::Retime { operation, period }) if operation == OperationId(of) => {
+            TraceEvent::Input(Input::Adapt { operation, period }) if operation == OperationId(of) => {
                 periods.push(period);
             }
             _ => {}
@@ -101,7 +101,7 @@ fn a_host_gets_the_start_rates_of_a_loop_that_has_started_anew() {
     let mut first = None;
     until("the drone gets the present rates", || {
         theirs.poll(&mut |_, _, event| {
-            if let TraceEvent::Input(Input::Retime { period, .. }) = event {
+            if let TraceEvent::Input(Input::Adapt { period, .. }) = event {
                 first.get_or_insert(period);
             }
         });

@@ -65,6 +65,11 @@ pub enum JoinLoopError {
 }
 
 impl JoinLoopError {
+    /// Whether as many clients as the file allows are registered.
+    pub const fn is_full(&self) -> bool {
+        matches!(self, JoinLoopError::Refused(JoinRefusal::Full { .. }))
+    }
+
     /// The remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {

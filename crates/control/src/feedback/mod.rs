@@ -49,6 +49,7 @@ pub mod proportional;
 pub mod settings;
 pub mod value;
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -145,14 +146,17 @@ pub struct FeedbackRecord {
 ///
 /// When tasks change between samples, present rates become the base of later ratios, and `B` becomes the smaller of
 /// its value and the sum of `EE / period`. So the others make room for a new task at once, and the processor is not
-/// overloaded. The part of a leaving task is free until later samples distribute it: if its jobs ran shorter than
-/// estimated, a distribution at once would overload the processor.
+/// overloaded. When a task leaves, the others have at most the total again that they had before it joined. Later
+/// samples distribute the rest: if its jobs ran shorter than estimated, a distribution at once would overload the
+/// processor.
 #[derive(Debug)]
 pub struct Feedback {
     law: FeedbackLaw,
     assigner: AnyRateAssigner,
     tasks: Vec<AdaptiveTask>,
     periods: Vec<Span>,
+    /// The total of the others when each task joined; 0 for the tasks at the start.
+    before: Vec<f64>,
     samples: u64,
 }
 
@@ -167,7 +171,8 @@ impl Feedback {
         let periods = start_periods(&tasks, start)?;
         let law = FeedbackLaw::new(settings, sum(&tasks, &periods))?;
         assigner.restart(&tasks, &periods);
-        Ok(Feedback { law, assigner, tasks, periods, samples: 0 })
+        let before = vec![0.0; tasks.len()];
+        Ok(Feedback { law, assigner, tasks, periods, before, samples: 0 })
     }
 
     /// The loop of a file over these tasks.
@@ -180,6 +185,7 @@ impl Feedback {
     pub fn reserve(&mut self, further: usize) {
         self.tasks.reserve(further);
         self.periods.reserve(further);
+        self.before.reserve(further);
         let placeholder = AdaptiveTask::PLACEHOLDER;
         let all: Vec<_> = self.tasks.iter().copied().chain(core::iter::repeat_n(placeholder, further)).collect();
         let periods: Vec<_> = all.iter().map(AdaptiveTask::longest).collect();
@@ -219,9 +225,10 @@ impl Feedback {
     /// Adds a task, the last from now on, and makes room for it. Ratios of rates begin from this `period` of it.
     pub fn join(&mut self, task: AdaptiveTask, period: Span) -> Result<(), FeedbackError> {
         is_within(self.tasks.len(), &task, period)?;
+        self.before.push(sum(&self.tasks, &self.periods));
         self.tasks.push(task);
         self.periods.push(period);
-        self.restart();
+        self.restart(sum(&self.tasks, &self.periods));
         Ok(())
     }
 
@@ -233,7 +240,8 @@ impl Feedback {
         (present > 0.0).then(|| task.clip(task.shortest().as_nanos() as f64 * (most / present)))
     }
 
-    /// Removes the task at this place; those behind it move up. The others keep their rates.
+    /// Removes the task at this place; those behind it move up. The others have again what they gave up for it, but
+    /// not more than `B`.
     ///
     /// # Panics
     ///
@@ -241,7 +249,8 @@ impl Feedback {
     pub fn leave(&mut self, place: usize) {
         self.tasks.remove(place);
         self.periods.remove(place);
-        self.restart();
+        let before = self.before.remove(place);
+        self.restart(sum(&self.tasks, &self.periods).max(before));
     }
 
     /// Replaces the tasks whose estimate, range or value has changed; `tasks` has all, in their order. Periods move into
@@ -265,14 +274,15 @@ impl Feedback {
         }
         if changed {
             self.law.restart(total);
-            self.restart();
+            self.restart(sum(&self.tasks, &self.periods));
         }
     }
 
-    fn restart(&mut self) {
+    /// `B` is at most `limit` from now on.
+    fn restart(&mut self, limit: f64) {
         self.assigner.restart(&self.tasks, &self.periods);
         let [least, most] = self.assigner.range();
-        let total = self.law.total().min(sum(&self.tasks, &self.periods)).min(most).max(least);
+        let total = self.law.total().min(limit).min(most).max(least);
         self.law.restart(total);
         self.assigner.assign(&self.tasks, total, &mut self.periods);
     }
@@ -309,8 +319,8 @@ fn is_within(place: usize, task: &AdaptiveTask, period: Span) -> Result<(), Feed
 mod tests {
     use super::*;
     use alloc::string::ToString;
-    use alloc::vec;
     use hyoshi_model::{FeedbackAlgorithm, Share};
+    use proptest::prelude::*;
 
     const MS: fn(u64) -> Span = Span::from_millis;
 
@@ -416,6 +426,43 @@ mod tests {
         feedback.sample(FeedbackSample { utilisation: Some(0.0), miss_ratio: None });
         feedback.join(task(10, 20, 1_000), MS(50)).unwrap();
         assert_eq!(feedback.periods(), [MS(1_000)]);
+    }
+
+    proptest! {
+        /// Otherwise a client could lower the rates of the others by joining and leaving again and again.
+        #[test]
+        fn a_task_that_joins_and_leaves_costs_the_others_nothing(
+            first in prop::collection::vec((1u64..20, 20u64..60, 100u64..1_000, 0u32..100), 1..6),
+            joins in prop::collection::vec((1u64..20, 20u64..60, 100u64..1_000), 1..20),
+            by_value in any::<bool>(),
+        ) {
+            let tasks: Vec<_> =
+                first.iter().map(|(estimate, shortest, longest, _)| task(*estimate, *shortest, *longest)).collect();
+            let within = |(_, shortest, longest, at): &(u64, u64, u64, u32)| {
+                MS(shortest + (longest - shortest) * u64::from(*at) / 100)
+            };
+            let start = StartRates::Given(first.iter().map(within).collect());
+            let settings = FeedbackSettings {
+                algorithm: FeedbackAlgorithm::FcU,
+                utilisation: Share::from_percent(70),
+                miss_ratio: Share::ZERO,
+                gains: ControllerGains::placed(2.0, 0.447).unwrap(),
+                unlimited: false,
+            };
+            let divide = if by_value { "value" } else { "proportional" };
+            let assigner = (RateAssignerKind::named(divide).unwrap().build)();
+            let mut feedback = Feedback::new(settings, assigner, tasks, start).unwrap();
+            let total = sum(&feedback.tasks, &feedback.periods);
+            for (estimate, shortest, longest) in joins {
+                let new = task(estimate, shortest, longest);
+                feedback.join(new, feedback.fair_period(&new).unwrap()).unwrap();
+                let least: f64 = feedback.tasks().iter().map(AdaptiveTask::least).sum();
+                prop_assert!(sum(&feedback.tasks, &feedback.periods) <= total.max(least) + 1e-6);
+                feedback.leave(first.len());
+                let now = sum(&feedback.tasks, &feedback.periods);
+                prop_assert!((now - total).abs() < 1e-6, "{now} instead of {total}");
+            }
+        }
     }
 
     #[test]

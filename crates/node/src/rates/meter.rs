@@ -56,8 +56,10 @@ impl ClientMeter {
         if period == 0 {
             return Err(SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT));
         }
-        self.last.fetch_max(now, Ordering::Relaxed);
+        let last = self.last.fetch_max(now, Ordering::Relaxed);
         let keeps = |due: u64| {
+            // With one period, this is so. After a shorter one, the longer ones before it no longer count.
+            let due = due.min(last.saturating_add(period.saturating_mul(BURST)));
             let within = due.saturating_sub(now) <= period.saturating_mul(BURST - 1);
             within.then(|| due.max(now).saturating_add(period))
         };
@@ -103,6 +105,24 @@ mod tests {
                 admitted += u64::from(is_admitted);
                 prop_assert!(admitted <= now / 1_000 + BURST + 1);
                 prop_assert_eq!(meter.last(), now);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_client_that_keeps_changing_periods_is_never_refused(
+            requests in prop::collection::vec((1u64..100_000, 0u64..1_000, 1usize..4), 1..100),
+        ) {
+            let meter = ClientMeter::default();
+            let mut now = 1;
+            meter.begin(Span::from_nanos(1_000), now);
+            for (period, late, count) in requests {
+                meter.set_period(Span::from_nanos(period));
+                for _ in 0..count {
+                    now += period + late;
+                    prop_assert!(meter.admit(now).is_ok());
+                }
             }
         }
     }

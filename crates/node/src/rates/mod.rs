@@ -13,11 +13,11 @@
 mod meter;
 mod modulator;
 mod registered;
+mod source;
 mod wish;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
 use hyoshi_model::{Endpoint, FeedbackLoop, OperationId, Span, System};
 use hyoshi_orb::{
@@ -30,12 +30,16 @@ use hyoshi_runtime::ClientRateControl;
 
 pub(crate) use meter::ClientMeter;
 use registered::RegisteredClients;
+use source::{JoinLimits, JoinSource};
 use wish::{RateRefusal, hertz_of};
 
 use crate::idl::hyoshi_rates as wire;
 use crate::operators::{build, close_to_others, listen};
 use crate::peers::NodeError;
-use crate::strangers::{PENALTY, Strangers};
+use crate::strangers::Strangers;
+
+/// The most threads that serve calls. They are started as needed.
+const THREADS: usize = 256;
 
 /// The key of the object.
 const KEY: &str = "rates";
@@ -62,6 +66,7 @@ pub(crate) struct ServedRates {
 struct RatesObject {
     clients: Arc<RegisteredClients>,
     strangers: Strangers,
+    limits: JoinLimits,
 }
 
 impl ServedRates {
@@ -75,12 +80,14 @@ impl ServedRates {
         tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServedRates, NodeError> {
         let policy = ThreadPolicy::Fifo(RELEASE);
-        let own_lane =
-            LaneOptions { name: "rates".to_owned(), threads: 16, policy, brief: true, ..LaneOptions::default() };
+        let connections = 4 * control.most() + 32;
+        // A delayed call keeps its thread, so each connection has one.
+        let threads = connections.min(THREADS);
+        let own_lane = LaneOptions { name: "rates".to_owned(), threads, policy, brief: true, ..LaneOptions::default() };
         let limits = ServerLimits {
-            connections: 4 * control.most() + 32,
+            connections,
             message: 16 << 10,
-            in_flight: 2,
+            in_flight: 1,
             backlog: 1 << 20,
             unfinished: 1 << 20,
             ending: Span::from_secs(1),
@@ -105,8 +112,9 @@ impl ServedRates {
                 close_to_others(Path::new(path))?;
             }
         }
+        let limits = JoinLimits::new(control.most());
         let clients = Arc::new(RegisteredClients::new(system.clone(), declared, control, (gates, lane)));
-        let object = RatesObject { clients: clients.clone(), strangers: Strangers::new() };
+        let object = RatesObject { clients: clients.clone(), strangers: Strangers::new(), limits };
         let adapter = orb.adapter("rates").persistent().build().map_err(NodeError::Adapter)?;
         let stub = adapter.activate_as::<dyn wire::Rates>(KEY, Arc::new(object)).map_err(NodeError::Adapter)?;
         orb.publish(KEY, &stub).map_err(NodeError::Adapter)?;
@@ -129,6 +137,8 @@ impl Drop for ServedRates {
         // It does nothing that could panic.
         self.pacer.take().into_iter().for_each(|thread| drop(thread.join()));
         self.orb.shutdown();
+        // Clients that joined meanwhile.
+        self.clients.end();
     }
 }
 
@@ -140,14 +150,22 @@ impl std::fmt::Debug for ServedRates {
 
 impl wire::Rates for RatesObject {
     fn join(&self, what: &wire::Task, to: Option<&wire::ModulatorStub>) -> Result<wire::Grant, wire::JoinError> {
-        thread::sleep(PENALTY);
+        let (now, source) = (registered::now(), JoinSource::current());
+        self.strangers.delay(now);
         let refuse = |refusal: RateRefusal| wire::JoinError::from(wire::Refused::from(refusal));
         let modulator = to.map(AsRef::as_ref);
         if let Some(modulator) = modulator {
             let is_secure = current::peer_certificate().is_some();
             modulator::check(modulator.ior(), current::peer_address(), is_secure).map_err(refuse)?;
         }
-        self.clients.join(what, &client_name(), modulator).map_err(refuse)
+        if !self.limits.allows(source, now) {
+            return Err(refuse(RateRefusal::new("clients of this address join too often", "join again in a second")));
+        }
+        let joined = self.clients.join(what, (&client_name(), source), modulator);
+        joined.map_err(|refusal| {
+            self.limits.give_back(source);
+            refuse(refusal)
+        })
     }
 
     fn rate(&self, ticket: u64) -> Result<f64, wire::RateError> {
@@ -157,7 +175,7 @@ impl wire::Rates for RatesObject {
             wire::RateError::from(wire::Refused::from(refusal))
         })?;
         if !in_time {
-            thread::sleep(PENALTY);
+            self.strangers.delay(registered::now());
         }
         Ok(hertz_of(period))
     }

@@ -7,6 +7,7 @@
 //!                     └─────┘ new rate: sent to its modulator, or returned by `rate`
 //! ```
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -19,8 +20,10 @@ use hyoshi_orb::{FromIor as _, ObjectRef, OwnedLane, Reference};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_runtime::{ClientRateControl, JoinLoopError, JoinedClient};
+use hyoshi_trace::RatedClient;
 
 use super::modulator::FeedbackLane;
+use super::source::JoinSource;
 use super::wish::{RateRefusal, claim, hertz_of};
 use super::{ClientGate, ClientMeter};
 use crate::idl::hyoshi_rates::{self as wire, Modulator};
@@ -29,6 +32,9 @@ use crate::shared::random;
 
 /// A client that is silent for this time plus three periods has vanished.
 const SILENCE: Span = Span::from_secs(10);
+
+/// The same in overload, when requests of the client may be unread.
+const UNREAD_SILENCE: Span = Span::from_secs(60);
 
 /// The longest time between two checks of the clients.
 const CHECK: Span = Span::from_millis(500);
@@ -76,6 +82,9 @@ struct ClientReports {
 /// A registered client.
 struct Registered {
     name: String,
+    source: JoinSource,
+    /// When it joined, in ns.
+    since: u64,
     joined: JoinedClient,
     meter: Arc<ClientMeter>,
     /// Taken when it leaves.
@@ -114,12 +123,12 @@ impl RegisteredClients {
 
     /// A client registers.
     pub fn join(
-        &self,
+        self: &Arc<Self>,
         what: &wire::Task,
-        name: &str,
+        from: (&str, JoinSource),
         modulator: Option<&Reference<dyn Modulator>>,
     ) -> Result<wire::Grant, RateRefusal> {
-        let granted = self.register(what, name, modulator);
+        let granted = self.register(what, from, modulator);
         if let Err(refusal) = &granted {
             let mut reports = self.reports.lock();
             reports.refused += 1;
@@ -129,9 +138,9 @@ impl RegisteredClients {
     }
 
     fn register(
-        &self,
+        self: &Arc<Self>,
         what: &wire::Task,
-        name: &str,
+        (name, source): (&str, JoinSource),
         modulator: Option<&Reference<dyn Modulator>>,
     ) -> Result<wire::Grant, RateRefusal> {
         let claim = claim(&self.system, self.processor, what, name)?;
@@ -139,7 +148,11 @@ impl RegisteredClients {
         let gate = gate.ok_or_else(|| {
             RateRefusal::new("requests of earlier clients still run", "join again when a client has left")
         })?;
-        let joined = match self.control.join(&claim) {
+        let mut joined = self.control.join(&claim);
+        if joined.is_err_and(|error| error.is_full()) && self.displace(&claim, source) {
+            joined = self.control.join(&claim);
+        }
+        let joined = match joined {
             Ok(joined) => joined,
             Err(error) => {
                 self.give_back(claim.operation, gate);
@@ -166,6 +179,8 @@ impl RegisteredClients {
         };
         let client = Registered {
             name: name.to_owned(),
+            source,
+            since: now(),
             joined,
             meter: gate.meter.clone(),
             gate: PiMutex::new(Some(gate)),
@@ -182,9 +197,39 @@ impl RegisteredClients {
         Ok(grant(what, ticket, &joined, target))
     }
 
+    /// Removes a client to make room for one of another source: the newest one of the source with most clients, if that
+    /// source then still has at least as many. So one source cannot keep all places. False if there is no such client.
+    fn displace(self: &Arc<Self>, claim: &RatedClient, source: JoinSource) -> bool {
+        let newest = {
+            let table = self.table.lock();
+            let all = || table.iter().filter(|(_, client)| client.joined.task.operation == claim.operation);
+            let mut counts = BTreeMap::new();
+            all().for_each(|(_, client)| *counts.entry(client.source).or_insert(0usize) += 1);
+            let own = counts.get(&source).copied().unwrap_or(0);
+            let Some((most, count)) = counts.into_iter().max_by_key(|(source, count)| (*count, Reverse(*source)))
+            else {
+                return false;
+            };
+            if count <= own + 1 {
+                return false;
+            }
+            let newest = all().filter(|(_, client)| client.source == most).max_by_key(|(_, client)| client.since);
+            newest.map(|(ticket, client)| (*ticket, client.clone()))
+        };
+        let Some((ticket, client)) = newest else { return false };
+        let left = self.leave(ticket);
+        if left {
+            let of = "which has fewer clients";
+            self.report(format!("{} was removed for a client of another address, {of}", self.shown(&client)));
+        }
+        left
+    }
+
     /// The present period of a client. The second value is true if it calls no more often than samples require.
     pub fn poll(&self, ticket: u64) -> Result<(Span, bool), RateRefusal> {
-        let client = self.table.lock().get(&ticket).cloned().ok_or_else(|| unknown(ticket))?;
+        // It cannot leave meanwhile: its place and gate are not those of another client.
+        let table = self.table.lock();
+        let client = table.get(&ticket).ok_or_else(|| unknown(ticket))?;
         client.called.store(now(), Ordering::Relaxed);
         let period = self.control.period(client.joined.client).ok_or_else(|| unknown(ticket))?;
         client.meter.set_period(period);
@@ -205,10 +250,12 @@ impl RegisteredClients {
         }
         let gate = client.gate.lock().take();
         if let Some(gate) = gate {
-            let (clients, operation) = (self.clone(), client.joined.task.operation);
+            let clients = self.clone();
             let release = move || {
                 (gate.deactivate)(&id_of(ticket));
-                clients.give_back(operation, gate);
+                // There are no more threads than gates.
+                client.lane.iter().for_each(|lane| lane.join());
+                clients.give_back(client.joined.task.operation, gate);
             };
             // Without a thread, the gate is lost: fewer clients can register.
             let _ = Builder::new().name("rates-release".to_owned()).spawn(release);
@@ -267,7 +314,11 @@ impl RegisteredClients {
             let clients: Vec<(u64, Arc<Registered>)> =
                 self.table.lock().iter().map(|(ticket, client)| (*ticket, client.clone())).collect();
             for (ticket, client) in clients {
-                if let Some(why) = self.check(&client)
+                let why = {
+                    let table = self.table.lock();
+                    table.contains_key(&ticket).then(|| self.check(&client)).flatten()
+                };
+                if let Some(why) = why
                     && self.leave(ticket)
                 {
                     self.report(format!("{} {why}; the loop distributes its share", self.shown(&client)));
@@ -311,10 +362,12 @@ impl RegisteredClients {
             self.report(format!("{} ignores its rate of {rate:.3} Hz", self.shown(client)));
         }
         let last = client.meter.last().max(client.called.load(Ordering::Relaxed));
-        let last = last.max(self.unread_at.load(Ordering::Relaxed));
         let silent = now.saturating_sub(last);
-        let allowed = SILENCE.as_nanos() + 3 * period.max(self.period).as_nanos();
-        (silent > allowed).then(|| format!("has vanished: it was silent for {}", Span::from_millis(silent / 1_000_000)))
+        let silent_without_load = silent.min(now.saturating_sub(self.unread_at.load(Ordering::Relaxed)));
+        let periods = 3 * period.max(self.period).as_nanos();
+        let has_vanished =
+            silent_without_load > SILENCE.as_nanos() + periods || silent > UNREAD_SILENCE.as_nanos() + periods;
+        has_vanished.then(|| format!("has vanished: it was silent for {}", Span::from_millis(silent / 1_000_000)))
     }
 
     /// No further client is served.
