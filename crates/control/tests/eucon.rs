@@ -164,12 +164,12 @@ fn settings_that_cannot_work_are_refused() {
         change(&mut settings);
         Eucon::new(settings, &workload(), nominal()).unwrap_err().to_string()
     };
-    assert_eq!(with(|settings| settings.control = 5), "the prediction horizon is 4 periods, the control horizon 5");
-    assert_eq!(with(|settings| settings.control = 0), "the prediction horizon is 4 periods, the control horizon 0");
+    assert_eq!(with(|settings| settings.control = 5), "the prediction horizon is 4 periods, the control horizon is 5");
+    assert_eq!(with(|settings| settings.control = 0), "the prediction horizon is 4 periods, the control horizon is 0");
     assert_eq!(with(|settings| settings.decay = 1.0), "`decay` is 1");
     assert_eq!(with(|settings| settings.decay = f64::NAN), "`decay` is NaN");
     assert_eq!(with(|settings| settings.smoothing = 0.0), "`smoothing` is 0");
-    assert_eq!(with(|settings| settings.utilisations[2] = Share::ZERO), "the utilisation to hold on processor 2 is 0%");
+    assert_eq!(with(|settings| settings.utilisations[2] = Share::ZERO), "the set point of processor 2 is 0%");
     let gone = with(|settings| settings.utilisations.truncate(3));
     assert_eq!(gone, "task 0 has a stage on processor 3, which has no set point");
     let settings = EuconSettings::new(vec![Share::CPU; PROCESSORS]);

@@ -109,7 +109,10 @@ impl fmt::Display for PeerEvent {
             PeerEvent::Lost { host, because } => write!(f, "host {host} was lost: {because}"),
             PeerEvent::Refused { host, because } => write!(f, "host {host} cannot join: {because}"),
             PeerEvent::IgnoresRates { host } => {
-                write!(f, "host {host} ignores its adapted rates: faster completions are rejected")
+                write!(
+                    f,
+                    "host {host} exceeds the rates that a feedback loop here sets: excess completions are rejected"
+                )
             }
             PeerEvent::ClockJumped { host } => {
                 write!(f, "the clock of host {host} jumped: one of the two machines was suspended")

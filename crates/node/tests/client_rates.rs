@@ -260,7 +260,7 @@ fn clients_get_rates_that_hold_the_set_point_and_a_vanished_one_leaves_its_share
     assert_eq!((first.refused.load(Ordering::Relaxed), second.refused.load(Ordering::Relaxed)), (0, 0));
     run.until("each sample is told", |_| second.interval.1.load(Ordering::Relaxed) > 10);
     drop(second);
-    run.until("it is reported", |run| run.serving.client_reports().iter().any(|one| one.contains("has vanished")));
+    run.until("it is reported", |run| run.serving.client_reports().iter().any(|one| one.contains("was removed")));
     run.until("the first gets its share", |_| first.interval.hertz() > 149.0);
     let system = run.system.clone();
     drop(first);
@@ -288,7 +288,7 @@ fn rates_fall_and_clients_join_and_leave_while_the_lane_is_saturated() {
     let began = WallClock::now();
     run.until("longer than a client may be silent", |_| began.elapsed() > Duration::from_secs(15));
     let reports = run.serving.client_reports();
-    assert!(!reports.iter().any(|report| report.contains("vanished")), "{reports:?}");
+    assert!(!reports.iter().any(|report| report.contains("removed")), "{reports:?}");
     run.saturates.store(false, Ordering::Relaxed);
     run.until("it has its highest rate again", |_| client.interval.hertz() > 149.0);
     drop((client, orb));
@@ -307,28 +307,39 @@ fn a_client_that_cannot_be_served_is_refused_with_the_reason() {
         assert!(refused(&task(1.0, bad)).starts_with(&format!("`highest` is {bad} Hz: use a finite rate")));
     }
     assert!(refused(&task(3.0, 2.0)).starts_with("the range of rates is empty"));
-    assert!(refused(&task(200.0, 300.0)).contains("which the file allows"));
-    assert!(refused(&Task { estimate: 2_000_001, ..task(1.0, 2.0) }).contains("above the worst case of 2ms"));
-    assert!(refused(&Task { operation: "watch".to_owned(), ..task(1.0, 2.0) }).ends_with("name one of: query"));
+    assert!(refused(&task(200.0, 300.0)).contains("the range of the system file"));
+    assert!(refused(&Task { estimate: 2_000_001, ..task(1.0, 2.0) }).contains("above the operation's `wcet` of 2ms"));
+    assert!(
+        refused(&Task { operation: "watch".to_owned(), ..task(1.0, 2.0) })
+            .ends_with("use one of these operations: query")
+    );
     // 200 requests of 2 ms a second, less 1 % for `watch`. The third place keeps its least rate.
     let one = rates.join(&task(100.0, 150.0), None).unwrap();
     let above = refused(&task(100.0, 150.0));
-    assert!(above.starts_with("at the lowest rates of all the load would be 41.2%, above the set point"), "{above}");
+    assert!(
+        above.starts_with("with this client, the load at the lowest rates would be 41.2%, above the loop's limit"),
+        "{above}"
+    );
     let others = [(); 2].map(|()| rates.join(&task(1.0, 150.0), None).unwrap());
     assert!(refused(&task(1.0, 150.0)).starts_with("3 clients are registered"));
     rates.leave(one.ticket).unwrap();
     rates.leave(one.ticket).unwrap();
     assert!(matches!(rates.rate(one.ticket), Err(RateError::Refused(_))));
-    assert!(rates.join(&task(100.0, 150.0), None).is_ok());
+    let newest = rates.join(&task(100.0, 150.0), None).unwrap();
     assert!(rates.rate(others[0].ticket).unwrap() >= 1.0);
     // Another machine's address, and a client without an address.
     let elsewhere = orb.resolve_unchecked::<dyn Modulator>("corbaloc:iiop:1.2@10.0.0.1:7/m").unwrap();
-    let Err(JoinError::Refused(refused)) = rates.join(&task(1.0, 2.0), Some(&elsewhere)) else { panic!() };
-    assert_eq!(refused.why, "the modulator is at `10.0.0.1`, but the client calls from 127.0.0.1");
+    let Err(JoinError::Refused(why)) = rates.join(&task(1.0, 2.0), Some(&elsewhere)) else { panic!() };
+    assert_eq!(why.why, "the modulator is at `10.0.0.1`, but the client calls from 127.0.0.1");
     let local = Orb::builder().client_transport("* unix".parse().unwrap()).build().unwrap();
     let by_socket = local.resolve_unchecked::<dyn Rates>(&format!("corbaloc:omniunix:{}:/rates", run.socket)).unwrap();
-    let Err(JoinError::Refused(refused)) = by_socket.join(&task(1.0, 2.0), Some(&elsewhere)) else { panic!() };
-    assert!(refused.why.contains("over a Unix socket"), "{}", refused.why);
+    let Err(JoinError::Refused(why)) = by_socket.join(&task(1.0, 2.0), Some(&elsewhere)) else { panic!() };
+    assert!(why.why.contains("over a Unix socket"), "{}", why.why);
+    // The newest client of the address with most clients makes room for one of another.
+    let local_client = by_socket.join(&task(1.0, 150.0), None).unwrap();
+    assert!(rates.rate(others[1].ticket).is_ok() && matches!(rates.rate(newest.ticket), Err(RateError::Refused(_))));
+    assert!(refused(&task(1.0, 150.0)).starts_with("3 clients are registered"), "two are of this address");
+    assert!(by_socket.rate(local_client.ticket).is_ok());
     // A request of a client that is not registered, and of one that has left.
     let named = orb.resolve_unchecked::<dyn Tracker>(&format!("corbaloc:iiop:1.2@{}/map", run.map)).unwrap();
     let raised = named.nothing().unwrap_err();
@@ -336,7 +347,10 @@ fn a_client_that_cannot_be_served_is_refused_with_the_reason() {
     assert_eq!(target(&orb, &one).nothing().unwrap_err().kind, SystemKind::ObjectNotExist);
     assert!(target(&orb, &others[0]).nothing().is_ok());
     let reports = run.serving.client_reports();
-    assert!(reports.iter().any(|one| one.contains("clients were refused, the last one because")), "{reports:?}");
+    assert!(
+        reports.iter().any(|one| one.contains("requests to join were refused; reason of the last one:")),
+        "{reports:?}"
+    );
     run.end();
 }
 
@@ -365,8 +379,8 @@ fn a_client_that_ignores_its_rate_gets_no_more_than_that_and_a_silent_one_leaves
         }
     });
     let reported = |run: &Run, what: &str| run.serving.client_reports().iter().any(|one| one.contains(what));
-    run.until("the greedy one is reported", |run| reported(run, "ignores its rate"));
-    run.until("the silent one leaves", |run| reported(run, "has vanished: it was silent for"));
+    run.until("the greedy one is reported", |run| reported(run, "exceeds its rate"));
+    run.until("the silent one leaves", |run| reported(run, "was removed: it sent no request and no `rate` call for"));
     assert!(matches!(rates.rate(silent.ticket), Err(RateError::Refused(_))));
     assert!(rates.rate(greedy.ticket).is_ok());
     over.store(true, Ordering::Relaxed);
@@ -439,7 +453,7 @@ fn over_tls_a_client_needs_a_certificate_and_its_modulator_tls() {
         (orb.adapter("modulator").build().unwrap().activate::<dyn Modulator>(interval.clone()).unwrap(), interval)
     };
     let Err(JoinError::Refused(refused)) = rates.join(&task(1.0, 2.0), Some(&modulator(&plain).0)) else { panic!() };
-    assert_eq!(refused.why, "the client joins over TLS, but its modulator does not use it");
+    assert_eq!(refused.why, "the client uses TLS, but its modulator has no TLS endpoint");
     let (secure, interval) = modulator(&orb);
     let grant = rates.join(&task(1.0, 2.0), Some(&secure)).unwrap();
     run.until("it is sent", |_| interval.hertz() >= 1.0);

@@ -233,7 +233,7 @@ pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rate
             line += &format!("  {} {}", system.operation(root).name, hertz(period.as_nanos()));
         }
         if found.len() > rates && rates > 0 {
-            line += &format!("  … and {} more", found.len() - rates);
+            line += &format!("  … and {} more rates", found.len() - rates);
         }
         let clients = history.clients().0.iter().filter(|client| client.left.is_none());
         for client in clients.take(rates) {
@@ -302,8 +302,8 @@ impl Summary {
             column("range"),
             column("at the end"),
             column("changes").spare(1),
-            column("declared").spare(1),
-            column("measured"),
+            column("declared time").spare(1),
+            column("mean time"),
         ];
         let rates = self.loops().flat_map(|(_, one)| &one.rates).map(|one| {
             vec![
@@ -331,7 +331,7 @@ impl Summary {
                 @for (processor, one) in loops {
                     h3 { (processor) ": " (one.algorithm) ", " (one.set_points()) }
                     @if one.is_elsewhere() {
-                        p { "Another process runs this loop. It set the rates of operations here." }
+                        p { "This loop runs in another process. It set rates of operations of this process." }
                     } @else {
                         p { "Solid: utilisation. Red: share of jobs that missed their deadlines. Dashed: the total
                             declared utilisation that the loop has set." }
@@ -339,7 +339,7 @@ impl Summary {
                     }
                     table {
                         thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" }
-                            th class="n" { "declared" } th class="n" { "measured" } } }
+                            th class="n" { "declared time" } th class="n" { "mean time" } } }
                         tbody { @for rate in one.rates.iter().take(crate::terminal::MOST_ROWS) { tr {
                             td { (rate.name()) }
                             td class="n" { (hertz(rate.range_ns.1)) " – " (hertz(rate.range_ns.0)) }

@@ -82,7 +82,7 @@ impl JoinLoopError {
 impl fmt::Display for JoinLoopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinLoopError::Idle => f.write_str("the run has not begun, or is over"),
+            JoinLoopError::Idle => f.write_str("the server's run has not begun, or has ended"),
             JoinLoopError::Refused(refusal) => refusal.fmt(f),
         }
     }

@@ -209,8 +209,8 @@ impl fmt::Display for RunNote {
             ),
             RunNote::CoarseLoad { processor, step, period } => write!(
                 f,
-                "the kernel reports the load of processor `{processor}` in steps of {step}, coarse for a sampling \
-                 period of {period}: use a longer period, or `measure = \"lanes\"`"
+                "processor `{processor}`: the kernel measures its utilisation in steps of {step}, too coarse for a \
+                 sampling period of {period}: set a longer `period`, or `measure = \"lanes\"`"
             ),
             RunNote::Awake => f.write_str(
                 "/dev/cpu_dma_latency is held at 0 us: the CPUs of this machine enter no \

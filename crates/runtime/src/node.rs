@@ -356,8 +356,8 @@ impl Node {
             if hosts.contains(&here) && hosts.len() > 1 {
                 return Err(StartError::NeedsOneProcess {
                     operation: system.operation(group.tasks[0].root).name.clone(),
-                    does: format!("has a rate that {} sets with processors", group.algorithm.name()),
-                    instead: "use a loop for each host".into(),
+                    does: format!("is in a group of {} loops with processors", group.algorithm.name()),
+                    instead: "control each chain with one loop, such as FC-U".into(),
                 });
             }
         }

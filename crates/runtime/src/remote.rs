@@ -310,7 +310,7 @@ impl fmt::Display for Rejected {
             Rejected::Implausible => "implausible times, or an implausible number",
             Rejected::TooLong => "payload longer than declared",
             Rejected::Full => "its queue is full, or it is busy or off",
-            Rejected::TooSoon => "less than `min_interval` after the last publication, or above the adapted rate",
+            Rejected::TooSoon => "sooner than `min_interval` or its adapted rate permits",
             Rejected::Idle => "the node is not running",
         })
     }

@@ -129,8 +129,8 @@ codes! {
     HYOSHI + 0x86 THREAD_ENDED "The distributable thread has ended in this process (BAD_INV_ORDER)."
     HYOSHI + 0x87 THREAD_ID "The id of the distributable thread is forged, or its head is in this process (BAD_PARAM)."
     HYOSHI + 0x88 DEADLINE_PAST "The deadline of the scheduling segment has passed (BAD_PARAM)."
-    HYOSHI + 0x90 UNREGISTERED "Only registered clients may send such requests: join the rates of the server's feedback \
-        loop, and call the object that it returns (NO_PERMISSION)."
+    HYOSHI + 0x90 UNREGISTERED "The client is not registered: call `join` at the object `rates` of the server's feedback \
+        loop, then send requests to the target that it returns (NO_PERMISSION)."
 }
 
 #[cfg(test)]

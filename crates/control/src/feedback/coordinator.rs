@@ -306,8 +306,8 @@ mod without_solver {
     ) -> Result<(Vec<usize>, NoSolver), CoordinatorError> {
         Err(CoordinatorError {
             algorithm: group.algorithm.name(),
-            reason: "this build has no solver for it".into(),
-            remedy: "build hyoshi with its feature `eucon`, which is a default",
+            reason: "this build lacks the feature `eucon`".into(),
+            remedy: "build hyoshi with the feature `eucon`; it is a default feature",
         })
     }
 }

@@ -126,10 +126,10 @@ impl EuconError {
         match self {
             EuconError::Horizons { .. } => "use 1 to 32 periods, and a control horizon within the prediction horizon",
             EuconError::Number { .. } => "use a decay from 0 to below 1, and a smoothing above 0",
-            EuconError::Utilisation { .. } => "use a part of one CPU, such as \"70%\"",
-            EuconError::NoSetPoint { .. } => "set a utilisation for each processor that runs a stage",
-            EuconError::Size { .. } => "use DEUCON: it has a controller for each processor",
-            EuconError::Shares => "use one part above 0 for each processor",
+            EuconError::Utilisation { .. } => "use a set point above 0 and at most one CPU, such as \"70%\"",
+            EuconError::NoSetPoint { .. } => "add a set point for each processor with a stage",
+            EuconError::Size { .. } => "use DEUCON, which has a controller for each processor",
+            EuconError::Shares => "set one share for each processor, above 0 and at most 1",
             EuconError::Start(error) => error.remedy(),
             EuconError::Solver => "reduce the number of tasks, or the horizons",
         }
@@ -140,11 +140,11 @@ impl fmt::Display for EuconError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EuconError::Horizons { prediction, control } => {
-                write!(f, "the prediction horizon is {prediction} periods, the control horizon {control}")
+                write!(f, "the prediction horizon is {prediction} periods, the control horizon is {control}")
             }
             EuconError::Number { name, value } => write!(f, "`{name}` is {value}"),
             EuconError::Utilisation { processor, utilisation } => {
-                write!(f, "the utilisation to hold on processor {processor} is {utilisation}")
+                write!(f, "the set point of processor {processor} is {utilisation}")
             }
             EuconError::NoSetPoint { task, processor } => {
                 write!(f, "task {task} has a stage on processor {processor}, which has no set point")
@@ -152,11 +152,11 @@ impl fmt::Display for EuconError {
             EuconError::Size { tasks, processors } => {
                 write!(
                     f,
-                    "a controller of {tasks} tasks on {processors} processors; the limit is {MOST_CONTROLLED_TASKS} on \
-                     {MOST_CONTROLLED_PROCESSORS}"
+                    "one controller cannot set the rates of {tasks} tasks on {processors} processors; the limit is \
+                     {MOST_CONTROLLED_TASKS} tasks on {MOST_CONTROLLED_PROCESSORS} processors"
                 )
             }
-            EuconError::Shares => f.write_str("the shares of errors do not fit the processors"),
+            EuconError::Shares => f.write_str("`shares` does not have one valid share for each processor"),
             EuconError::Start(error) => error.fmt(f),
             EuconError::Solver => f.write_str("the solver rejects the control problem"),
         }

@@ -79,7 +79,7 @@ impl FeedbackSettingsError {
         match self {
             FeedbackSettingsError::Gain { .. } => "use a number above 0; the paper has ga = 2 and gm = 0.447",
             FeedbackSettingsError::Utilisation(_) => "use a part of one CPU, such as \"70%\"",
-            FeedbackSettingsError::Group(_) => "use a `Coordinator` for the group",
+            FeedbackSettingsError::Group(_) => "use `Coordinator`, which controls a group",
             FeedbackSettingsError::MissRatio(_) => {
                 "use a part of all jobs above 0, such as \"1.5%\"; FC-U needs no misses"
             }
@@ -93,7 +93,7 @@ impl fmt::Display for FeedbackSettingsError {
             FeedbackSettingsError::Gain { name, value } => write!(f, "the gain `{name}` is {value}"),
             FeedbackSettingsError::Utilisation(share) => write!(f, "the utilisation to hold is {share}"),
             FeedbackSettingsError::Group(algorithm) => {
-                write!(f, "{} is not a law of one processor", algorithm.name())
+                write!(f, "{} controls a group of processors, not a single one", algorithm.name())
             }
             FeedbackSettingsError::MissRatio(share) => write!(f, "the miss ratio to hold is {share}"),
         }

@@ -97,12 +97,14 @@ impl JoinRefusal {
     /// The remedy.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            JoinRefusal::NoClients => "name an operation with `clients` in the system file",
-            JoinRefusal::Off => "join again when the operation is on",
-            JoinRefusal::Range { .. } => "ask for rates that overlap with that range",
-            JoinRefusal::Estimate { .. } => "use an estimate above 0, at most the declared worst case",
-            JoinRefusal::Full { .. } => "join again when a client has left, or raise `most` of `clients` in the file",
-            JoinRefusal::Load { .. } => "ask for a lower lowest rate, or join again when a client has left",
+            JoinRefusal::NoClients => "join for an operation that has `clients` in the system file",
+            JoinRefusal::Off => "join again when an epoch enables the operation",
+            JoinRefusal::Range { .. } => "request rates within that range",
+            JoinRefusal::Estimate { .. } => "use an estimate above 0 and at most `wcet`",
+            JoinRefusal::Full { .. } => {
+                "join again after a client leaves, or raise `most` of `clients` in the system file"
+            }
+            JoinRefusal::Load { .. } => "request a smaller lowest rate, or join again after a client leaves",
         }
     }
 }
@@ -110,17 +112,27 @@ impl JoinRefusal {
 impl fmt::Display for JoinRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |ppm: u64| ppm as f64 / 1e4;
+        let hertz = |period: &Span| 1e9 / period.as_nanos().max(1) as f64;
         match self {
-            JoinRefusal::NoClients => f.write_str("the operation has no clients with adapted rates"),
-            JoinRefusal::Off => f.write_str("the operation is off"),
+            JoinRefusal::NoClients => f.write_str("the operation has no `clients` in the system file"),
+            JoinRefusal::Off => f.write_str("the operation or its host is disabled at present"),
             JoinRefusal::Range { allowed: (shortest, longest) } => {
-                write!(f, "the rates have none with a period from {shortest} to {longest}, which the file allows")
+                write!(
+                    f,
+                    "the client's range of rates does not overlap {:.3} to {:.3} Hz, the range of the system file",
+                    hertz(longest),
+                    hertz(shortest)
+                )
             }
-            JoinRefusal::Estimate { wcet } => write!(f, "the estimate is 0, or above the worst case of {wcet}"),
-            JoinRefusal::Full { most } => write!(f, "{most} clients are registered, the most that the file allows"),
+            JoinRefusal::Estimate { wcet } => {
+                write!(f, "the estimated execution time is 0, or above the operation's `wcet` of {wcet}")
+            }
+            JoinRefusal::Full { most } => {
+                write!(f, "{most} clients are registered, the limit of the operation in the system file")
+            }
             JoinRefusal::Load { least_ppm, most_ppm } => write!(
                 f,
-                "at the lowest rates of all the load would be {:.1}%, above the set point of {:.1}%",
+                "with this client, the load at the lowest rates would be {:.1}%, above the loop's limit of {:.1}%",
                 percent(*least_ppm),
                 percent(*most_ppm)
             ),
@@ -488,7 +500,7 @@ mod tests {
             410_000
         );
         let refusal = dispatcher.place_client(&claim(10, 50, 60)).unwrap_err();
-        let expected = "at the lowest rates of all the load would be 56.7%, above the set point of 50.0%";
+        let expected = "with this client, the load at the lowest rates would be 56.7%, above the loop's limit of 50.0%";
         assert_eq!(refusal.to_string(), expected);
         assert!(join(&mut dispatcher, &claim(10, 50, 1_000)).is_ok());
         assert_eq!(dispatcher.place_client(&claim(10, 50, 1_000)), Err(JoinRefusal::Full { most: 3 }));

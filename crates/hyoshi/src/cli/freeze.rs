@@ -23,20 +23,20 @@ pub(super) fn freeze(
 /// Refuses a run without a loop: it finds no rates.
 pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> Result<(), CliError> {
     if system.feedback.is_empty() {
-        let error = CliError::new(format!("`{file}` has no feedback loop, so no rates to freeze"));
-        return Err(error.help("add [feedback.PROCESSOR], or leave out --freeze"));
+        let error = CliError::new(format!("no rates to freeze: `{file}` has no feedback loop"));
+        return Err(error.help("add [feedback.PROCESSOR], or omit --freeze"));
     }
     if let Some(host) = host
         && !system.feedback.iter().any(|one| runs(system, Some(host), one))
     {
         let name = &system.hosts[host.index()].name;
-        let error = CliError::new(format!("no feedback loop runs on host `{name}`, so it finds no rates to freeze"));
+        let error = CliError::new(format!("no rates to freeze: no feedback loop runs on host `{name}`"));
         let there = &system.hosts[system.processor(system.feedback[0].processor).host.index()].name;
-        return Err(error.help(format!("use --freeze with `--host {there}`")));
+        return Err(error.help(format!("use --freeze in the process with `--host {there}`, which has a loop")));
     }
     if let Some(one) = system.operations.iter().find(|operation| operation.clients.is_some()) {
-        let error = CliError::new(format!("`{}` has clients, and their rates cannot be frozen", one.name));
-        return Err(error.help("leave out --freeze, or replace `clients` by `min_interval` in the file"));
+        let error = CliError::new(format!("cannot freeze the rates of the clients of `{}`", one.name));
+        return Err(error.help("omit --freeze, or replace `clients` by `min_interval` in the file"));
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ pub(super) struct Changes {
     /// Hard cap, which also limits critical work, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = hard_share)]
     pub hard_cap: Option<u32>,
-    /// The gains for which feedback loops are designed: jobs need up to GA times their worst case
+    /// Design gains of feedback loops: jobs need up to GA times their worst case, misses rise by GM per unit of overload
     #[arg(long, value_name = "GA,GM", value_parser = gains)]
     pub gains: Option<DesignGains>,
 }
@@ -76,7 +76,9 @@ fn gains(text: &str) -> Result<DesignGains, String> {
     let number = |text: &str| text.trim().parse().ok().filter(|gain| DesignGains::RANGE.contains(gain));
     let given = text.split_once(',').and_then(|(ga, gm)| Some(DesignGains { ga: number(ga)?, gm: number(gm)? }));
     let (least, most) = DesignGains::RANGE.into_inner();
-    given.ok_or_else(|| format!("{text:?} is not two gains; write two numbers from {least} to {most}, such as 2,0.447"))
+    given.ok_or_else(|| {
+        format!("{text:?} is not a pair GA,GM; write two numbers from {least} to {most}, such as 2,0.447")
+    })
 }
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {
@@ -110,10 +112,9 @@ impl Changes {
     ///
     /// If one of them changes nothing in the system.
     pub fn apply(&self, system: &mut Contents) -> Result<(), CliError> {
-        if self.gains.is_some() && system.feedback.is_empty() {
-            let error =
-                CliError::new(format!("system `{}` has no feedback loop that --gains could change", system.name));
-            return Err(error.help("add [feedback.PROCESSOR], or leave out --gains"));
+        if self.gains.is_some() && system.feedback.iter().all(|one| one.algorithm.is_of_group()) {
+            let why = format!("--gains has no effect: system `{}` has no feedback loop with gains", system.name);
+            return Err(CliError::new(why).help("add [feedback.PROCESSOR] with FC-U, FC-M or FC-UM, or omit --gains"));
         }
         for processor in &mut system.processors {
             if let Some((first, second)) = self.strategies() {

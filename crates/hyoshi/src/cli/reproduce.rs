@@ -63,10 +63,10 @@ impl From<KernelLength> for Length {
 /// A node of an experiment: a process that runs one host of a file, and prints its measurements.
 #[derive(Debug, Args)]
 struct ExperimentNode {
-    /// The host
+    /// The host that this node runs
     #[arg(long, hide = true, requires = "file")]
     node: Option<String>,
-    /// The file
+    /// The system file of all nodes
     #[arg(long, hide = true, requires = "node")]
     file: Option<PathBuf>,
 }

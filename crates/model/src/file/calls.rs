@@ -76,16 +76,16 @@ pub(super) fn check_requests(log: &mut Log, declared: &[DeclaredOperation<'_>]) 
         if !one.requested() {
             for (key, place) in ["min_interval", "clients"].into_iter().zip(places) {
                 if let Some(place) = place {
-                    log.error(place, format!("`{key}` is for operations that no operation calls"))
-                        .help("remove it: the callers' periods determine how often it is released");
+                    log.error(place, format!("`{key}` limits requests of clients, but operations call this one"))
+                        .help(format!("remove `{key}`: the rates of the callers limit the calls"));
                 }
             }
             continue;
         }
         if let [Some(interval), Some(clients)] = places {
-            log.error(interval, "`min_interval` and `clients` both limit the requests")
+            log.error(interval, "`min_interval` and `clients` exclude each other")
                 .also(clients, "the rates of its clients")
-                .help("remove `min_interval`: the loop sets the rate of each client");
+                .help("remove `min_interval`: a feedback loop sets the rate of each client");
         }
         if let Some(call) = one.calls {
             let whole = one.name.value.trim_end_matches(":call");

@@ -18,12 +18,12 @@ pub(super) fn read(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<ClientRat
     let period = read_period(log, &inner);
     match ["rate", "every"].map(|key| inner.get(key).is_some()) {
         [true, true] => {
-            log.error(inner.place, "`rate` and `every` both limit the rates of clients").help("keep one of them");
+            log.error(inner.place, "`clients` has both `rate` and `every`").help("keep one of them");
             return None;
         }
         [false, false] if !inner.misread => {
             log.error(inner.place, "`clients` has no range of rates")
-                .help("write clients = { rate = [\"1Hz\", \"10Hz\"], most = 8 }");
+                .help("for example, write clients = { rate = [\"1Hz\", \"10Hz\"], most = 8 }");
         }
         _ => {}
     }
@@ -45,21 +45,22 @@ pub(super) fn check(
         let (name, processor) = (shortened(&operation.name), &contents.processor(operation.on).name);
         match loops.iter().find(|(_, one)| one.processor == operation.on) {
             None => {
-                log.error(clients.place, format!("no loop sets the rates of the clients of `{name}`"))
+                log.error(clients.place, format!("no feedback loop sets the rates of the clients of `{name}`"))
                     .help(format!("add [feedback.{processor}] with `endpoints`"));
                 sound = false;
             }
             Some((at, one)) if one.algorithm.is_of_group() => {
-                log.error(at.place, format!("{} does not set the rates of clients", one.algorithm.name()))
+                let algorithm = one.algorithm.name();
+                log.error(at.place, format!("{algorithm} cannot set the rates of the clients of `{name}`"))
                     .also(clients.place, "the clients")
-                    .help("use FC-U, FC-M, FC-UM or FC-UM-fast on the processor of an operation with `clients`");
+                    .help(format!("use FC-U, FC-M, FC-UM or FC-UM-fast in [feedback.{processor}]"));
                 sound = false;
             }
             Some((at, one)) if one.endpoints.is_empty() => {
                 log.error(at.place, format!("the clients of `{name}` cannot register"))
                     .label("`endpoints` is missing")
                     .also(clients.place, "the clients")
-                    .help("add where they register: endpoints = [\"tcp/127.0.0.1:7465\"]");
+                    .help("add an endpoint where they register: endpoints = [\"tcp/127.0.0.1:7465\"]");
                 sound = false;
             }
             Some(_) => {}
@@ -67,10 +68,10 @@ pub(super) fn check(
         let objects = contents.objects.iter().filter(|object| object.all_operations().any(|one| one == id));
         let objects: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
         if objects.len() != 1 {
-            let several = format!("`{name}` serves the objects {}", objects.join(", "));
-            let message = if objects.is_empty() { format!("`{name}` serves no object") } else { several };
-            log.error(clients.place, message)
-                .help("registered clients call one object: name the operation in one [object.NAME]");
+            let several = format!("several objects have the operation `{name}`: {}", objects.join(", "));
+            let none = || format!("no object has the operation `{name}`");
+            log.error(clients.place, if objects.is_empty() { none() } else { several })
+                .help(format!("name `{name}` in one [object.NAME]: registered clients call that object"));
             sound = false;
         }
     }
@@ -92,7 +93,7 @@ pub(super) fn check_endpoints(
     };
     if !one.endpoints.is_empty() && contents.with_clients_on(one.processor).next().is_none() {
         let help = "remove `endpoints`, or add `clients` to an operation with `called = true`";
-        refuse(format!("no operation of `{}` has `clients`", name.value), help.to_owned());
+        refuse(format!("no operation on processor `{}` has `clients`", name.value), help.to_owned());
     }
     let of_hosts = contents.hosts.iter().flat_map(|host| &host.endpoints);
     let of_objects = contents.objects.iter().flat_map(|object| &object.endpoints);
@@ -101,8 +102,8 @@ pub(super) fn check_endpoints(
     let taken: Vec<&Endpoint> = of_hosts.chain(of_objects).chain(of_events).chain(of_loops).collect();
     for (at, endpoint) in one.endpoints.iter().enumerate() {
         if taken.contains(&endpoint) || one.endpoints[..at].contains(endpoint) {
-            let help = "set another endpoint: clients register at one of the loop's own";
-            refuse(format!("`{endpoint}` is already an endpoint"), help.to_owned());
+            let help = "use another port or path: each loop needs endpoints of its own";
+            refuse(format!("the endpoint `{endpoint}` is already in use"), help.to_owned());
         }
         if endpoint.is_exposed() && !one.insecure {
             let secure = endpoint.to_string().replacen("tcp/", "tls/", 1);

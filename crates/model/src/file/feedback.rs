@@ -70,7 +70,8 @@ fn read_loop(
     if table.misread {
         return None;
     }
-    if algorithm.value.is_of_group() && !has_keys_of_group(log, table, algorithm) {
+    let start = start?;
+    if algorithm.value.is_of_group() && !has_keys_of_group(log, table, algorithm, &start) {
         return None;
     }
     let one = FeedbackLoop {
@@ -81,7 +82,7 @@ fn read_loop(
         period: period?.value,
         measure: [LoadMeasure::Cpu, LoadMeasure::Lanes][measure?.value],
         gains: gains?,
-        start: start?,
+        start,
         divide: RateDivision::ALL[divide?.value],
         anti_windup: anti_windup?.value,
         endpoints,
@@ -129,17 +130,23 @@ fn start(
             let is_whole =
                 |root: OperationId| contents.operation(root).name.strip_suffix(":call") == Some(&*operations.name(id));
             let Some(at) = adapted.iter().position(|one| one.root == id || is_whole(one.root)) else {
-                log.error(name.place, format!("the loop does not adapt `{}`", operations.name(id)))
-                    .help("name a periodic operation with a range of rates that runs here, or leads here");
+                let on = &contents.processor(processor).name;
+                log.error(name.place, format!("the loop of `{on}` does not adapt `{}`", operations.name(id)))
+                    .help(format!(
+                        "name a periodic operation with a range of rates that runs on `{on}`, or leads to operations there"
+                    ));
                 sound = false;
                 continue;
             };
             let setting = contents.setting(0, adapted[at].root);
             if !(setting.period..=setting.slowest).contains(&period) {
                 let range = format!("its periods are {} to {}", setting.period, setting.slowest);
-                log.error(place, format!("`{}` cannot begin with a period of {period}", operations.name(id)))
-                    .label(range)
-                    .help("begin with a rate within the range");
+                log.error(
+                    place,
+                    format!("`{}` starts with a period of {period}, outside its range", operations.name(id)),
+                )
+                .label(range)
+                .help("write a rate within its range");
                 sound = false;
             }
             periods[at] = period;
@@ -152,12 +159,26 @@ fn start(
 const SHORTEST: crate::time::Span = crate::time::Span::from_millis(10);
 
 /// False, logged, if a loop of a group has keys that only the laws of one processor use.
-fn has_keys_of_group(log: &mut Log, table: &Table<'_>, algorithm: AtPlace<FeedbackAlgorithm>) -> bool {
+fn has_keys_of_group(
+    log: &mut Log,
+    table: &Table<'_>,
+    algorithm: AtPlace<FeedbackAlgorithm>,
+    start: &StartRates,
+) -> bool {
     let mut sound = true;
+    if matches!(start, StartRates::Given(_)) {
+        log.error(
+            table.place_of("start"),
+            format!("{} does not use rates of operations in `start`", algorithm.value.name()),
+        )
+        .also(algorithm.place, "the algorithm")
+        .help("write start = \"lowest\" or \"highest\"");
+        sound = false;
+    }
     for key in ["gains", "divide", "anti_windup"].into_iter().filter(|key| table.get(key).is_some()) {
         log.error(table.place_of(key), format!("{} does not use `{key}`", algorithm.value.name()))
             .also(algorithm.place, "the algorithm")
-            .help(format!("remove `{key}`, or choose an algorithm of one processor"));
+            .help(format!("remove `{key}`, or use an algorithm for one processor, such as FC-U"));
         sound = false;
     }
     sound
@@ -186,7 +207,7 @@ fn is_like_its_group(
     let mut sound = true;
     for (key, _, expected) in differs.into_iter().filter(|(_, differs, _)| *differs) {
         let place = if table.get(key).is_some() { table.place_of(key) } else { name.place };
-        log.error(place, format!("the loops of {} must have one `{key}`", one.algorithm.name()))
+        log.error(place, format!("all {} loops must have the same `{key}`", one.algorithm.name()))
             .also(first_name.place, "the first loop of the group")
             .help(format!("write {key} = {expected}, as in [feedback.{}]", first_name.value));
         sound = false;
@@ -214,17 +235,16 @@ fn are_small(
             }
             let place = names[group.loops[node.at]].place;
             let first = operations.name(group.tasks[node.tasks[0]].root);
-            let limit = format!("at most {MOST_CONTROLLED_TASKS} rates on {MOST_CONTROLLED_PROCESSORS} processors");
+            let limit =
+                format!("the limit is {MOST_CONTROLLED_TASKS} rates on {MOST_CONTROLLED_PROCESSORS} processors");
             let processors = if members == 1 { "processor" } else { "processors" };
-            let message = format!("a controller of {name} sets {tasks} rates on {members} {processors}");
+            let message = format!("one {name} controller cannot set {tasks} rates on {members} {processors}");
             let error = log.error(place, message).label(limit);
             match group.algorithm {
                 FeedbackAlgorithm::Eucon => {
-                    error.help("use algorithm = \"DEUCON\": it has a controller for each processor")
+                    error.help("use algorithm = \"DEUCON\", which has a controller for each processor")
                 }
-                _ => {
-                    error.help(format!("let chains start on more processors; the first one here starts with `{first}`"))
-                }
+                _ => error.help(format!("move first operations of chains to other processors, for example `{first}`")),
             };
             sound = false;
         }

@@ -201,7 +201,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "operation.clients",
         shape: Shape::Inline,
-        doc: "Clients with rates that a loop sets.",
+        doc: "Registered clients: a feedback loop sets their rates.",
         keys: RATE_CLIENTS,
     },
     Section { path: "operation.burst", shape: Shape::Inline, doc: "Several jobs in a period.", keys: BURST },
@@ -606,8 +606,8 @@ const OPERATION: &[Key] = &[
     key(
         "clients",
         Kind::Table("operation.clients"),
-        Described("none: it has no registered clients"),
-        "Clients that register with the loop of its processor, which sets their rates; no other client may send requests.",
+        Described("clients do not register"),
+        "Clients register with the feedback loop of the processor, which sets their rates. Requests of other clients are rejected.",
     ),
     key(
         "calls",
@@ -878,7 +878,7 @@ const CHAIN: &[Key] = &[
 const RATE_CLIENTS: &[Key] = &[
     key("rate", Kind::RateOrPair, Described("`every`"), "The lowest and the highest rate of each client."),
     key("every", Kind::TimeOrPair, Described("`rate`"), "The shortest and the longest period of each client."),
-    key("most", Kind::Whole(1, 256), Value("8"), "The most clients that are registered at a time."),
+    key("most", Kind::Whole(1, 256), Value("8"), "The largest number of registered clients."),
 ];
 
 const OBJECT: &[Key] = &[
@@ -940,13 +940,13 @@ const FEEDBACK: &[Key] = &[
         "algorithm",
         Kind::Choice(&["FC-U", "FC-M", "FC-UM", "FC-UM-fast", "EUCON", "DEUCON"]),
         Required,
-        "What it controls: the utilisation, the miss ratio, or both; for several processors, their utilisations.",
+        "FC-U holds the utilisation, FC-M the miss ratio, FC-UM both. EUCON and DEUCON hold the utilisations of several processors.",
     ),
     key("utilisation", Kind::Share, Described("an error unless FC-M"), "The set point, of the processor's hard cap."),
     key(
         "miss_ratio",
         Kind::Share,
-        Described("an error for FC-M and FC-UM"),
+        Described("an error for FC-M, FC-UM and FC-UM-fast"),
         "The set point of the share of late jobs.",
     ),
     key("period", Kind::Time, Value("\"4s\""), "The sampling period."),
@@ -966,7 +966,7 @@ const FEEDBACK: &[Key] = &[
         "start",
         Kind::WordsOrRates(&["lowest", "highest"], "operation"),
         Value("\"lowest\""),
-        "The rates before the first sample. A table has those of single operations; all other ones begin at their lowest.",
+        "The rates before the first sample. A table names operations with their rates; operations not in it start at their lowest.",
     ),
     key(
         "divide",
@@ -983,14 +983,14 @@ const FEEDBACK: &[Key] = &[
     key(
         "endpoints",
         Kind::Texts,
-        Described("none: no operation here has `clients`"),
+        Described("clients do not register"),
         "Where clients of objects register: \"tcp/ADDRESS:PORT\", \"tls/ADDRESS:PORT\" or \"unix/PATH\".",
     ),
     key(
         "insecure",
         Kind::Truth,
         Value("false"),
-        "True: other machines may register at its `tcp/` endpoints, without encryption or authentication.",
+        "True: clients on other machines may register at `tcp/` endpoints, without encryption or authentication.",
     ),
 ];
 

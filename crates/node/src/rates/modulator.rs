@@ -127,17 +127,18 @@ pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>, is_secure: bool) ->
             "pass a nil modulator, and call `rate` in each sampling period",
         ));
     };
-    let remedy = || format!("let its ORB listen at {caller} and publish that address, or pass a nil modulator");
+    let remedy =
+        || format!("let the modulator's ORB listen at {caller} and publish that address, or pass a nil modulator");
     let profiles = modulator.iiop().collect::<Result<Vec<_>, _>>();
     let endpoints: Vec<IorEndpoint> = profiles.iter().flatten().flat_map(|profile| profile.endpoints()).collect();
     if profiles.is_err() || endpoints.is_empty() {
-        return Err(RateRefusal::new("the reference of the modulator has no usable endpoint", &remedy()));
+        return Err(RateRefusal::new("the modulator's reference has no usable endpoint", &remedy()));
     }
     for endpoint in &endpoints {
         let host = match endpoint {
             IorEndpoint::Tcp { host, .. } | IorEndpoint::Tls { host, .. } => host,
             IorEndpoint::Unix { .. } => {
-                return Err(RateRefusal::new("the modulator is at a Unix socket", &remedy()));
+                return Err(RateRefusal::new("the modulator listens at a Unix socket", &remedy()));
             }
         };
         let is_own = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical() == caller);
@@ -148,8 +149,8 @@ pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>, is_secure: bool) ->
         }
     }
     if is_secure && !endpoints.iter().any(|endpoint| matches!(endpoint, IorEndpoint::Tls { .. })) {
-        let remedy = "let its ORB listen over TLS, or pass a nil modulator";
-        return Err(RateRefusal::new("the client joins over TLS, but its modulator does not use it", remedy));
+        let remedy = "let the modulator's ORB listen over TLS, or pass a nil modulator";
+        return Err(RateRefusal::new("the client uses TLS, but its modulator has no TLS endpoint", remedy));
     }
     Ok(())
 }
@@ -179,6 +180,6 @@ mod tests {
         assert!(check(&Ior::default(), caller, false).unwrap_err().why.contains("no usable endpoint"));
         assert!(check(&reference("10.0.0.7:7000"), None, false).unwrap_err().why.contains("Unix socket"));
         let plain = check(&reference("10.0.0.7:7000"), caller, true).unwrap_err();
-        assert_eq!(plain.why, "the client joins over TLS, but its modulator does not use it");
+        assert_eq!(plain.why, "the client uses TLS, but its modulator has no TLS endpoint");
     }
 }

@@ -30,7 +30,8 @@ use crate::idl::hyoshi_rates::{self as wire, Modulator};
 use crate::peer::Allowance;
 use crate::shared::random;
 
-/// A client that is silent for this time plus three periods has vanished.
+/// A client that is silent for this time plus three periods (its own or sampling periods, whichever are longer) has
+/// vanished.
 const SILENCE: Span = Span::from_secs(10);
 
 /// The same in overload, when requests of the client may be unread.
@@ -146,7 +147,7 @@ impl RegisteredClients {
         let claim = claim(&self.system, self.processor, what, name)?;
         let gate = self.gates.lock().get_mut(&claim.operation).and_then(Vec::pop);
         let gate = gate.ok_or_else(|| {
-            RateRefusal::new("requests of earlier clients still run", "join again when a client has left")
+            RateRefusal::new("requests of clients that have left are still running", "join again later")
         })?;
         let mut joined = self.control.join(&claim);
         if joined.is_err_and(|error| error.is_full()) && self.displace(&claim, source) {
@@ -174,7 +175,10 @@ impl RegisteredClients {
                 gate.meter.end();
                 self.control.leave(joined.client);
                 self.give_back(claim.operation, gate);
-                return Err(RateRefusal::new("the node has no thread or object left", "join again later"));
+                return Err(RateRefusal::new(
+                    "the server cannot start a thread or activate an object for the client",
+                    "join again later, or raise the server's `ulimit -u`",
+                ));
             }
         };
         let client = Registered {
@@ -219,8 +223,8 @@ impl RegisteredClients {
         let Some((ticket, client)) = newest else { return false };
         let left = self.leave(ticket);
         if left {
-            let of = "which has fewer clients";
-            self.report(format!("{} was removed for a client of another address, {of}", self.shown(&client)));
+            let why = "a client of an address with fewer clients needed its place";
+            self.report(format!("{} was removed: {why}", self.shown(&client)));
         }
         left
     }
@@ -281,10 +285,13 @@ impl RegisteredClients {
         let reports = self.reports.lock();
         let mut all: Vec<String> = reports.latest.iter().cloned().collect();
         if reports.omitted > 0 {
-            all.push(format!("{} earlier reports of clients are omitted", reports.omitted));
+            all.push(format!("{} earlier reports about clients are omitted", reports.omitted));
         }
         if reports.refused > 0 {
-            all.push(format!("{} clients were refused, the last one because {}", reports.refused, reports.why));
+            all.push(format!(
+                "{} requests to join were refused; reason of the last one: {}",
+                reports.refused, reports.why
+            ));
         }
         drop(reports);
         let table = self.table.lock();
@@ -295,7 +302,7 @@ impl RegisteredClients {
     }
 
     fn excess(&self, client: &Registered) -> String {
-        format!("{}: {} requests above its rate were refused", self.shown(client), client.meter.refused())
+        format!("{}: {} requests above its rate were rejected", self.shown(client), client.meter.refused())
     }
 
     fn shown(&self, client: &Registered) -> String {
@@ -321,7 +328,7 @@ impl RegisteredClients {
                 if let Some(why) = why
                     && self.leave(ticket)
                 {
-                    self.report(format!("{} {why}; the loop distributes its share", self.shown(&client)));
+                    self.report(format!("{} was removed: {why}", self.shown(&client)));
                 }
             }
             self.control.wait(&clock, clock.now() + CHECK.min(self.period));
@@ -334,7 +341,7 @@ impl RegisteredClients {
         let period = self.control.period(client.joined.client)?;
         match &client.lane {
             Some(lane) if lane.has_failed() => {
-                return Some("has vanished: its modulator does not answer".to_owned());
+                return Some("messages to its modulator failed".to_owned());
             }
             Some(lane) => {
                 lane.sent().into_iter().for_each(|sent| client.meter.set_period(sent));
@@ -359,7 +366,10 @@ impl RegisteredClients {
         }
         if client.meter.refused() >= IGNORES && !client.ignores.swap(true, Ordering::Relaxed) {
             let rate = hertz_of(client.meter.period());
-            self.report(format!("{} ignores its rate of {rate:.3} Hz", self.shown(client)));
+            self.report(format!(
+                "{} exceeds its rate of {rate:.3} Hz: the server rejects some requests",
+                self.shown(client)
+            ));
         }
         let last = client.meter.last().max(client.called.load(Ordering::Relaxed));
         let silent = now.saturating_sub(last);
@@ -367,7 +377,8 @@ impl RegisteredClients {
         let periods = 3 * period.max(self.period).as_nanos();
         let has_vanished =
             silent_without_load > SILENCE.as_nanos() + periods || silent > UNREAD_SILENCE.as_nanos() + periods;
-        has_vanished.then(|| format!("has vanished: it was silent for {}", Span::from_millis(silent / 1_000_000)))
+        has_vanished
+            .then(|| format!("it sent no request and no `rate` call for {}", Span::from_millis(silent / 1_000_000)))
     }
 
     /// No further client is served.
@@ -387,10 +398,7 @@ fn id_of(ticket: u64) -> String {
 }
 
 fn unknown(ticket: u64) -> RateRefusal {
-    RateRefusal::new(
-        &format!("no client has the ticket {ticket}"),
-        "join again: it has left, or was silent for too long",
-    )
+    RateRefusal::new(&format!("unknown ticket {ticket}: its client has left, or was removed"), "join again")
 }
 
 fn refusal_of(error: &JoinLoopError) -> RateRefusal {
@@ -402,8 +410,8 @@ fn grant(what: &wire::Task, ticket: u64, joined: &JoinedClient, target: hyoshi_o
         (hertz_of(joined.period), hertz_of(joined.task.longest), hertz_of(joined.task.shortest));
     let is_less = |rate: f64| rate < what.highest * (1.0 - 1e-6);
     let (verdict, note) = match (is_less(highest), is_less(hertz)) {
-        (true, _) => (wire::Admission::Lower, format!("the file allows at most {highest:.3} Hz")),
-        (false, true) => (wire::Admission::Lower, "the loop raises the rate as far as the load permits".to_owned()),
+        (true, _) => (wire::Admission::Lower, format!("the system file allows at most {highest:.3} Hz")),
+        (false, true) => (wire::Admission::Lower, "the loop raises the rate when the load permits".to_owned()),
         (false, false) => (wire::Admission::AsAsked, String::new()),
     };
     wire::Grant { ticket, verdict, note, hertz, lowest, highest, target: Some(ObjectRef::from_ior(target)) }

@@ -52,8 +52,9 @@ pub(super) fn claim(
     let with_clients: Vec<OperationId> = system.with_clients_on(processor).collect();
     let Some(operation) = with_clients.iter().find(|id| system.operation(**id).name == what.operation) else {
         let known: Vec<&str> = with_clients.iter().map(|id| system.operation(*id).name.as_str()).collect();
-        let why = format!("no operation `{}` has clients here", what.operation.escape_debug());
-        return Err(RateRefusal::new(&why, &format!("name one of: {}", known.join(", "))));
+        let on = &system.processor(processor).name;
+        let why = format!("no operation `{}` on processor `{on}` has `clients`", what.operation.escape_debug());
+        return Err(RateRefusal::new(&why, &format!("use one of these operations: {}", known.join(", "))));
     };
     let invalid = |key: &str, hertz: f64| {
         RateRefusal::new(&format!("`{key}` is {hertz} Hz"), "use a finite rate above 0 Hz, at most 1 GHz")
@@ -112,7 +113,7 @@ mod tests {
     #[test]
     fn an_operation_without_clients_is_refused_with_those_that_have_some() {
         let refusal = asked("locate", 1.0, 2.0).unwrap_err();
-        assert_eq!(refusal.why, "no operation `locate` has clients here");
-        assert_eq!(refusal.remedy, "name one of: query");
+        assert_eq!(refusal.why, "no operation `locate` on processor `map` has `clients`");
+        assert_eq!(refusal.remedy, "use one of these operations: query");
     }
 }

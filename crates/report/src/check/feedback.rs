@@ -165,7 +165,7 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
             ));
         }
         Some(_) => {}
-        None => remarks.push("no utilisation bound applies to its strategy, so misses are not excluded".into()),
+        None => remarks.push("no utilisation bound applies, so analysis cannot exclude misses".into()),
     }
     if one.may_starve {
         remarks.push("FC-M can fill the CPU: only `cap` and `hard_cap` leave time for other work".into());

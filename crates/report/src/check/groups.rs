@@ -111,7 +111,7 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
         column("algorithm"),
         column("set point"),
         column("at the lowest rates"),
-        column("at the highest"),
+        column("at the highest rates"),
         column("no miss up to").spare(1),
     ];
     let row = |algorithm: &'static str, one: &MemberCheck| {
@@ -137,37 +137,39 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
 
 /// The remarks on a group.
 fn remarks(group: &GroupCheck) -> Vec<String> {
-    let count = |number: u64, one: &str| counted(number, one, &format!("{one}s"));
     let mut remarks = vec![format!(
-        "{}: {} by {}",
+        "{}: {} {}",
         group.algorithm,
-        count(group.rates, "rate"),
-        count(group.controllers, "controller")
+        counted(group.controllers, "controller sets", "controllers set"),
+        counted(group.rates, "rate", "rates")
     )];
     for one in &group.members {
         let processor = &one.processor;
         match one.bound_ppm {
             Some(bound) if one.target_ppm > bound => remarks.push(format!(
-                "{processor}: misses are possible at {}; analysis excludes them up to {}",
+                "{processor}: misses are possible at its set point of {}; analysis excludes them up to {}",
                 percent(one.target_ppm),
                 percent(bound)
             )),
             Some(_) => {}
-            None => remarks
-                .push(format!("{processor}: no utilisation bound applies to its strategy, so misses are not excluded")),
+            None => {
+                remarks.push(format!("{processor}: no utilisation bound applies, so analysis cannot exclude misses"))
+            }
         }
         match one.unreachable {
             Some("lowest") => {
-                remarks.push(format!("{processor}: overloaded even at the lowest rates: lower the rates"))
+                remarks.push(format!("{processor}: above its set point even at the lowest rates: allow lower rates"))
             }
-            Some(_) => remarks.push(format!("{processor}: the highest rates stay below the set point")),
+            Some(_) => {
+                remarks.push(format!("{processor}: below its set point even at the highest rates: allow higher rates"))
+            }
             None => {}
         }
     }
     for OutsideCheck { processor, operations } in &group.outside {
-        let what = counted(operations.len() as u64, "operation follows", "operations follow");
+        let what = counted(operations.len() as u64, "operation", "operations");
         remarks.push(format!(
-            "{processor}: {what} rates of {}, but without [feedback.{processor}] nothing controls its load",
+            "{processor}: {} sets the rates of {what} here, but no loop controls the load: add [feedback.{processor}]",
             group.algorithm
         ));
     }

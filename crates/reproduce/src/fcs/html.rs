@@ -219,7 +219,7 @@ fn on_kernel(kernel: &FcsKernel) -> Markup {
                 h3 { "Experiment I: CPU time of a loop (table 3)" }
                 div class="wide" {
                     table {
-                        thead { tr { th { "variant" } th class="n" { "runs" } th class="n" { "server" } th class="n" { "\u{b1} (90 %)" } th class="n" { "each sample" } th class="n" { "\u{b1}" } th class="n" { "of it clients" } th class="n" { "with a period of 4 s" } th class="n" { "paper" } } }
+                        thead { tr { th { "variant" } th class="n" { "runs" } th class="n" { "server" } th class="n" { "\u{b1} (90 %)" } th class="n" { "each sample" } th class="n" { "\u{b1}" } th class="n" { "clients' part" } th class="n" { "with a period of 4 s" } th class="n" { "paper" } } }
                         tbody { @for one in &kernel.overhead { tr {
                             td { (one.variant.name()) }
                             td class="n" { (one.runs) }

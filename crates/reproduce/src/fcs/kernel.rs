@@ -184,10 +184,10 @@ impl Server {
         match node {
             Ok(node) if is_joined(&node) => Ok(Server { node, clients, workload, _file: file }),
             _ if clients.has_ended() => {
-                let because = |_| NoResult::Because("the clients ended before the run".into());
+                let because = |_| NoResult::Because("the process of the clients ended before the run began".into());
                 Err(clients.figures().map_or_else(|error| error, because))
             }
-            Ok(_) => Err(NoResult::Because("the clients did not join".into())),
+            Ok(_) => Err(NoResult::Because("the process of the clients did not join the run".into())),
             Err(why) => Err(NoResult::Because(why)),
         }
     }
@@ -204,7 +204,7 @@ impl Server {
         run_node(prepared.begin(clock), name, &mut sink, notes, control)?;
         notes.extend(peers.take_events().iter().map(|event| format!("{name}: {event}")));
         for one in peers.standing().iter().filter(|one| one.rejected > 0) {
-            notes.push(format!("{name}: {} invocations were rejected", one.rejected));
+            notes.push(format!("{name}: the server rejected {} invocations", one.rejected));
         }
         drop(peers);
         let mut clients = [clients];

@@ -145,7 +145,7 @@ fn one(
     let duration = Span::from_nanos(workload.duration.as_nanos() / workload.scale);
     let nodes = nodes::run(program, &FcsHosts::NAMES, text, duration, control)?;
     let [server, client]: [NodeFigures; 2] =
-        nodes.try_into().map_err(|_| NoResult::Because("a node has no figures".into()))?;
+        nodes.try_into().map_err(|_| NoResult::Because("the server or its clients returned no measurements".into()))?;
     let used = Used {
         server_all: server.execution_ns + server.parts.overhead_ns(),
         server_besides: server.parts.overhead_ns(),

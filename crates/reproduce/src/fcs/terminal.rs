@@ -176,7 +176,7 @@ fn overhead(style: TerminalStyle, kernel: &FcsKernel) -> String {
         column("server"),
         column("each sample"),
         column("±"),
-        column("of it clients").spare(1),
+        column("clients' part").spare(1),
         column("at 4 s"),
         column("paper").if_any(),
     ];

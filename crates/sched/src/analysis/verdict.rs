@@ -396,7 +396,7 @@ impl fmt::Display for Missing {
             Missing::Clients { name } => {
                 write!(
                     f,
-                    "no bound on how often the registered clients of {name} send requests: a loop sets their rates"
+                    "a feedback loop sets the rates of the clients of {name}: replace `clients` by `min_interval` to check it"
                 )
             }
             Missing::RareRequests { name } => {
