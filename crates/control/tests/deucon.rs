@@ -228,8 +228,8 @@ fn a_group_beyond_the_limit_of_one_controller_is_refused() {
     let error = error.unwrap_err();
     assert_eq!(
         format!("{error}; {}", error.remedy),
-        "EUCON cannot start: a controller of 80 tasks on 40 processors; the limit is 64 on 32; use DEUCON: it has a \
-         controller for each processor"
+        "EUCON cannot start: one controller cannot set the rates of 80 tasks on 40 processors; the limit is 64 tasks on \
+         32 processors; use DEUCON, which has a controller for each processor"
     );
 }
 

@@ -78,7 +78,7 @@ fn events_of_a_run_are_listed_watched_and_published() {
     // Refused until the `min_interval` of the supplier is over.
     let again = || run.events("publish command/goto --hex 0001ff");
     let refused = std::iter::repeat_with(again).take(200).take_while(|ended| ended.code != 0).inspect(|ended| {
-        assert!(ended.err.contains("less than `min_interval`") && ended.err.contains("`command`"), "{}", ended.err);
+        assert!(ended.err.contains("sooner than `min_interval`") && ended.err.contains("`command`"), "{}", ended.err);
     });
     assert!(refused.count() < 200);
     let states = run.states(|state| pushed(&state("command/goto")) == before + 2);

@@ -111,7 +111,7 @@ fn run() -> Run {
 
 fn has_begun(probe: &RatesStub) -> bool {
     match probe.join(&task(200.0, 300.0), None) {
-        Err(JoinError::Refused(refused)) => refused.why.contains("the file allows"),
+        Err(JoinError::Refused(refused)) => refused.why.contains("the range of the system file"),
         other => panic!("{other:?}"),
     }
 }
