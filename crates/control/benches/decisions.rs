@@ -180,6 +180,30 @@ fn eucon_step(bencher: Bencher<'_, '_>, processors: u64) {
     });
 }
 
+/// A plan for this number of tasks, each with a stage on each of this number of processors; also with shares, as in
+/// DEUCON.
+#[cfg(feature = "eucon")]
+#[divan::bench(args = [(2, 2), (12, 4), (24, 8), (32, 16), (64, 1), (64, 32)], consts = [false, true], sample_count = 60)]
+fn dense_plan<const SHARES: bool>(bencher: Bencher<'_, '_>, (tasks, processors): (u64, u64)) {
+    use hyoshi_control::feedback::{EndToEndTask, Eucon, EuconSettings};
+    let task = |number: u64| {
+        let stage = |at: u64| Span::from_millis(10 + (number * 7 + at * 3) % 5);
+        let demand = (0..processors).map(stage).collect();
+        EndToEndTask::new(demand, Span::from_millis(40), Span::from_millis(6_400)).expect("a range")
+    };
+    let tasks: Vec<EndToEndTask> = (0..tasks).map(task).collect();
+    let shares = SHARES.then(|| vec![0.3; processors as usize]);
+    let settings = EuconSettings { shares, ..EuconSettings::new(vec![Share::from_percent(70); processors as usize]) };
+    let mut eucon = Eucon::new(settings, &tasks, StartRates::Lowest).expect("a controller");
+    let mut step = 0u64;
+    bencher.bench_local(|| {
+        step += 1;
+        let utilisation = |at| Some(if (step * 7 + at * 13) % 17 < 9 { 0.4 } else { 0.9 });
+        let utilisations: Vec<Option<f64>> = (0..processors).map(utilisation).collect();
+        black_box(eucon.sample(&utilisations))
+    });
+}
+
 /// A step of all controllers of DEUCON in a ring of this number of processors, each with two tasks.
 #[cfg(feature = "eucon")]
 #[divan::bench(args = [10, 100, 1_000], sample_count = 10)]
@@ -189,7 +213,7 @@ fn deucon_step(bencher: Bencher<'_, '_>, processors: u64) {
     let mut text = String::from("name = 'ring'\n");
     for at in 0..processors {
         text += &format!(
-            "[processor.p{at}]\n[feedback.p{at}]\nalgorithm = 'DEUCON'\nutilisation = '60%'\nperiod = '1s'\n\
+            "[processor.p{at}]\n[feedback.p{at}]\nalgorithm = 'DEUCON'\nutilisation = '60%'\nperiod = '10s'\n\
              [operation.a{at}]\non = 'p{at}'\nrate = ['2Hz', '25Hz']\nwcet = '8ms'\n\
              [operation.b{at}]\non = 'p{}'\nafter = {{ all = ['a{at}'] }}\nwcet = '6ms'\n\
              [operation.c{at}]\non = 'p{}'\nafter = {{ all = ['b{at}'] }}\nwcet = '7ms'\n\

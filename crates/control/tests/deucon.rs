@@ -15,11 +15,13 @@ type Chain = (Vec<(usize, f64)>, f64, f64);
 /// A system of this number of processors with these chains.
 fn system(algorithm: &str, processors: usize, set_point: u64, chains: &[Chain]) -> System {
     let mut text = String::from("name = 'model'\n");
+    // More processors need more time for a step.
+    let period = processors.div_ceil(100);
     for at in 0..processors {
         let _ = write!(
             text,
             "[processor.p{at}]\nhard_cap = '100%'\n\
-             [feedback.p{at}]\nalgorithm = '{algorithm}'\nutilisation = '{set_point}%'\nperiod = '1s'\n"
+             [feedback.p{at}]\nalgorithm = '{algorithm}'\nutilisation = '{set_point}%'\nperiod = '{period}s'\n"
         );
     }
     for (place, (stages, shortest, longest)) in chains.iter().enumerate() {

@@ -69,7 +69,9 @@ pub mod time;
 pub mod write;
 
 pub use checked::System;
-pub use control_group::{ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS};
+pub use control_group::{
+    ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,
+};
 pub use costs::Costs;
 pub use endpoint::{Address, Endpoint, EndpointError};
 pub use event::Event;

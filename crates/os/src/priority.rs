@@ -19,7 +19,8 @@ use std::ops::RangeInclusive;
 pub const WATCHDOG: u8 = 99;
 /// Each processor's release thread: it enqueues all due releases before any lane runs.
 pub const RELEASE: u8 = 95;
-/// The feedback lane, which samples and actuates utilisation control.
+/// The feedback lane: controllers of groups of processors, and messages with clients that have adapted rates. Release
+/// threads sample, and run the controllers of single processors.
 pub const FEEDBACK: u8 = 92;
 /// The threads of an external transport, such as Zenoh's. They are above every lane, because they deliver completions
 /// to lanes. They are below releases and the feedback lane, which they must not delay.

@@ -45,6 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         figures: observer.figures(until),
         analysis: Analysis::Done(&report),
         queueing: Vec::new(),
+        groups: Vec::new(),
         duration: system.duration,
         asked: system.duration,
         interrupted: false,

@@ -196,6 +196,7 @@ mod tests {
             },
             analysis: Analysis::Done(&report),
             queueing: Vec::new(),
+            groups: Vec::new(),
             duration: Span::from_millis(10),
             asked: Span::from_millis(10),
             interrupted: false,

@@ -27,6 +27,11 @@ pub struct FeedbackSummary {
     pub period_ns: u64,
     /// The number of samples.
     pub samples: u64,
+    /// In a group: steps in which a controller found no solution, so it only lowered rates. `None` otherwise, and if not
+    /// known, as from a recording.
+    pub unsolved_steps: Option<u64>,
+    /// Steps without the controllers, because an earlier step needed too much time; the same.
+    pub skipped_steps: Option<u64>,
     /// Samples until the utilisation reaches 99 % of its set point. Without a set point, the last utilisation counts.
     /// `None` if it does not reach it. It is a multiple of the samples that a point of `over_time` averages.
     pub settled_after: Option<u64>,
@@ -191,6 +196,8 @@ impl FeedbackSummary {
             miss_ratio_set_ppm: of.algorithm.uses_miss_ratio().then_some(of.miss_ratio_ppm),
             period_ns: of.period.as_nanos(),
             samples: history.samples(),
+            unsolved_steps: None,
+            skipped_steps: None,
             settled_after: settled.map(|place| over_time[..=place].iter().map(|point| point.samples).sum()),
             steady,
             rates: rates.collect(),

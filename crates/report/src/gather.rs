@@ -128,7 +128,12 @@ impl ReportInput<'_> {
     fn feedback(&self, id: ProcessorId) -> Option<FeedbackSummary> {
         let of = self.system.feedback.iter().find(|one| one.processor == id)?;
         let history = self.figures.feedback.get(id.index())?;
-        Some(FeedbackSummary::new(self.system, of, (history, self.figures.stats), self.duration))
+        let steps = self.groups.iter().find(|steps| steps.algorithm == of.algorithm);
+        Some(FeedbackSummary {
+            unsolved_steps: steps.map(|steps| steps.unsolved),
+            skipped_steps: steps.map(|steps| steps.skipped),
+            ..FeedbackSummary::new(self.system, of, (history, self.figures.stats), self.duration)
+        })
     }
 
     fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {

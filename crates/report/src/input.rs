@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use hyoshi_control::feedback::GroupSteps;
 use hyoshi_model::{HostId, Span, System};
 use hyoshi_replay::Figures;
 use hyoshi_replay::timeline::TimelineWindow;
@@ -34,6 +35,8 @@ pub struct ReportInput<'a> {
     pub analysis: Analysis<'a>,
     /// The measured cost of queueing on each processor, in their order; empty if not measured.
     pub queueing: Vec<Queueing>,
+    /// How often the coordinator of each group of feedback loops has decided; empty if not known, as from a recording.
+    pub groups: Vec<GroupSteps>,
     /// How long it ran: virtual time in a simulation.
     pub duration: Span,
     /// The requested duration.

@@ -23,6 +23,7 @@
 //!     figures: observer.figures(Instant::ZERO + Span::from_secs(1)),
 //!     analysis: Analysis::LeftOut("not requested"),
 //!     queueing: Vec::new(),
+//!     groups: Vec::new(),
 //!     duration: Span::from_secs(1),
 //!     asked: Span::from_secs(1),
 //!     interrupted: false,

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hyoshi_control::feedback::Coordinator;
-use hyoshi_model::{Instant, ProcessorId, System};
-use hyoshi_os::{Clock, Wake};
+use hyoshi_control::feedback::{Coordinator, GroupSteps};
+use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_os::{Clock, Wake, own_cpu_time};
 
 use crate::common::CommonState;
 
@@ -53,34 +53,91 @@ impl GroupSamples {
     }
 }
 
-/// Sets rates until the run ends. The calling thread runs above the lanes. A step solves optimisation problems of
-/// limited size.
-pub(crate) fn coordinate(common: &Arc<CommonState>, mut coordinators: Vec<Coordinator>) {
+/// The part of the time since its begin that a step may use: one quarter. The checker allows a tenth of each sampling
+/// period by estimate.
+const BUSY_PART: u64 = 4;
+
+/// Limits the CPU time of a group's steps, whatever the group's size: after a step that used `t` of CPU time, the next
+/// one begins `4 t` after it at the earliest.
+#[derive(Clone, Copy, Debug, Default)]
+struct StepPause {
+    until: Instant,
+}
+
+impl StepPause {
+    /// A step that began at `began` has used this CPU time.
+    fn used(&mut self, began: Instant, used: Span) {
+        let rest = Span::from_nanos(used.as_nanos().saturating_mul(BUSY_PART));
+        self.until = self.until.max(began.saturating_add(rest));
+    }
+
+    /// Whether a step at `now` is too early.
+    fn skips(&self, now: Instant) -> bool {
+        now < self.until
+    }
+}
+
+/// Sets rates until the run ends, and returns the counts of each group. The calling thread runs above the lanes. A step
+/// solves optimisation problems of limited size. It is skipped if an earlier one needed too much time: then rates only
+/// fall.
+pub(crate) fn coordinate(common: &Arc<CommonState>, coordinators: Vec<Coordinator>) -> Vec<GroupSteps> {
     let clock = *common.clock();
+    let mut coordinators: Vec<_> = coordinators.into_iter().map(|one| (one, StepPause::default())).collect();
     let mut retimed = vec![false; common.system.processors.len()];
     while !common.stopping.load(Ordering::Acquire) {
         let now = clock.now();
         common.groups.take(|processor, utilisation| {
-            coordinators.iter_mut().for_each(|one| one.collect(now, processor, utilisation));
+            coordinators.iter_mut().for_each(|(one, _)| one.collect(now, processor, utilisation));
         });
-        for coordinator in coordinators.iter_mut().filter(|one| one.due() <= now) {
-            coordinator.step(&common.system, now, |_, to, root, period| {
+        for (coordinator, pause) in coordinators.iter_mut().filter(|(one, _)| one.due() <= now) {
+            let (began, before) = (clock.now(), own_cpu_time());
+            let mut each = |_: ProcessorId, to: ProcessorId, root: OperationId, period: Span| {
                 retimed[to.index()] |= common.rates.set(to, root, period);
-            });
+            };
+            if pause.skips(began) {
+                coordinator.skip(&common.system, now, &mut each);
+            } else {
+                coordinator.step(&common.system, now, &mut each);
+            }
+            pause.used(began, own_cpu_time().saturating_sub(before));
         }
         for (to, retimed) in (0..).map(ProcessorId).zip(&mut retimed) {
             if std::mem::take(retimed) {
                 common.release_of(to).post();
             }
         }
-        let due = coordinators.iter().map(Coordinator::due).min().unwrap_or(Instant::NEVER);
+        let due = coordinators.iter().map(|(one, _)| one.due()).min().unwrap_or(Instant::NEVER);
         common.groups.wake.wait_until(&clock, due);
     }
+    coordinators.iter().map(|(one, _)| one.counts()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        // Samples arrive at any times, and steps may be longer than the time between them.
+        #[test]
+        fn steps_use_at_most_a_quarter_of_the_time(steps in prop::collection::vec((0u64..2_000, 0u64..5_000), 1..100)) {
+            let mut pause = StepPause::default();
+            let (mut now, mut used, mut last, mut free) = (Instant::ZERO, 0, 0, Instant::ZERO);
+            for (after, needed) in steps {
+                now += Span::from_micros(after);
+                prop_assert_eq!(pause.skips(now), now < free);
+                if pause.skips(now) {
+                    continue;
+                }
+                prop_assert!((used + last) * BUSY_PART <= now.as_nanos(), "{} and {} until {}", used, last, now);
+                used += last;
+                last = Span::from_micros(needed).as_nanos();
+                pause.used(now, Span::from_micros(needed));
+                free = now + Span::from_micros(needed * BUSY_PART);
+                now += Span::from_micros(needed);
+            }
+        }
+    }
 
     #[test]
     fn a_sample_is_taken_once_and_only_from_groups() {

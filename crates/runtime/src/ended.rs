@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use hyoshi_control::feedback::GroupSteps;
 use hyoshi_model::{OperationId, ProcessorId, Span};
 use hyoshi_os::Refused;
 use hyoshi_os::priority::RELEASE;
@@ -162,6 +163,23 @@ pub enum RunNote {
         /// How often.
         times: u64,
     },
+    /// Controllers of a group found no solution.
+    UnsolvedSteps(GroupSteps),
+    /// Steps of a group were skipped, because earlier ones needed too much time.
+    SkippedSteps(GroupSteps),
+    /// The coordinators' thread panicked: a bug of Hyoshi.
+    GroupControlFailed {
+        /// The panic's message.
+        message: String,
+    },
+}
+
+impl RunNote {
+    /// The notes about the steps of a group.
+    pub fn of_group(steps: &GroupSteps) -> impl Iterator<Item = RunNote> + use<> {
+        let unsolved = (steps.unsolved > 0).then_some(RunNote::UnsolvedSteps(*steps));
+        unsolved.into_iter().chain((steps.skipped > 0).then_some(RunNote::SkippedSteps(*steps)))
+    }
 }
 
 impl fmt::Display for RunNote {
@@ -237,6 +255,23 @@ impl fmt::Display for RunNote {
                 )
             }
             RunNote::RefusedLater { times } => write!(f, "the kernel refused a change of priority {times} times"),
+            RunNote::UnsolvedSteps(GroupSteps { algorithm, steps, unsolved, .. }) => write!(
+                f,
+                "{} found no solution in {unsolved} of {steps} steps: these only lowered rates on processors above \
+                 their set points; use fewer operations, or report the file",
+                algorithm.name()
+            ),
+            RunNote::SkippedSteps(GroupSteps { algorithm, steps, skipped, .. }) => write!(
+                f,
+                "{skipped} of {steps} steps of {} were skipped, because earlier ones used more than a quarter of their \
+                 sampling period: use a longer `period`",
+                algorithm.name()
+            ),
+            RunNote::GroupControlFailed { message } => write!(
+                f,
+                "the thread that sets the rates of groups failed: {message}; rates then stayed the same; this is a bug \
+                 in hyoshi: report it with the recording"
+            ),
         }
     }
 }
@@ -270,6 +305,8 @@ pub struct Finished {
     pub queueing: Vec<(ProcessorId, Queueing)>,
     /// The last periods that feedback loops have set for operations here, by root.
     pub periods: BTreeMap<OperationId, Span>,
+    /// How often the coordinator of each group has decided.
+    pub groups: Vec<GroupSteps>,
 }
 
 /// The message of a panic.

@@ -296,7 +296,12 @@ impl Node {
                 return Err(StartError::Thread(error));
             }
         }
-        if let Err(error) = spawn_coordinator(&mut parts, &mut refusals, coordinators) {
+        // The processor of the first group's first loop.
+        let at = coordinators.first().map(|one| one.processors()[0]);
+        let cpu = self.processors().zip(&cpus).find_map(|(id, cpu)| (Some(id) == at).then_some(*cpu));
+        if let Some(cpu) = cpu
+            && let Err(error) = spawn_coordinator(&mut parts, &mut refusals, (coordinators, cpu))
+        {
             parts.abandon();
             return Err(error);
         }
@@ -511,23 +516,18 @@ impl Prepared {
     }
 }
 
-/// Starts the thread of the coordinators, if there are any; it sleeps.
+/// Starts the thread of the coordinators on a CPU; it sleeps.
 fn spawn_coordinator(
     parts: &mut RunThreads,
     refusals: &mut KernelRefusals,
-    coordinators: Vec<Coordinator>,
+    (coordinators, cpu): (Vec<Coordinator>, u32),
 ) -> Result<(), StartError> {
-    if coordinators.is_empty() {
-        return Ok(());
-    }
     let (common, ready) = (parts.common.clone(), Arc::new(hyoshi_os::Wake::new()));
     let begin = ready.clone();
-    let spawn = Spawn::new("hyoshi-group").policy(ThreadPolicy::Fifo(FEEDBACK)).stack(STACK);
+    let spawn = Spawn::new("hyoshi-group").cpu(cpu).policy(ThreadPolicy::Fifo(FEEDBACK)).stack(STACK);
     let spawned = spawn.spawn(move || {
         begin.wait();
-        if common.has_begun() {
-            coordinate(&common, coordinators);
-        }
+        if common.has_begun() { coordinate(&common, coordinators) } else { Vec::new() }
     });
     let thread = refusals.check(spawned, "hyoshi-group")?;
     parts.coordinator = Some((thread, ready));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hyoshi_control::feedback::GroupSteps;
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::{
@@ -15,7 +16,7 @@ use hyoshi_trace::{CpuUser, RingDrain, TraceEvent};
 use crate::claim::CpuClaims;
 use crate::common::CommonState;
 use crate::cpu_watch::{CpuWatch, PendingCpuEvents, ThreadNames, merge, settled};
-use crate::ended::{EndedBy, Finished, LostRecords, RunNote};
+use crate::ended::{EndedBy, Finished, LostRecords, RunNote, panic_text};
 use crate::meters::Meters;
 use crate::processor::ProcessorState;
 use crate::requests::Requests;
@@ -162,6 +163,14 @@ impl RunningNode {
         let elapsed = self.parts.ended_at.since(Instant::ZERO);
         let mut notes = std::mem::take(&mut self.notes);
         self.parts.note(&late, &mut notes);
+        let groups = match std::mem::replace(&mut self.parts.groups, Ok(Vec::new())) {
+            Ok(groups) => groups,
+            Err(message) => {
+                notes.push(RunNote::GroupControlFailed { message });
+                Vec::new()
+            }
+        };
+        notes.extend(groups.iter().flat_map(RunNote::of_group));
         let stolen = self.parts.processors.iter_mut().zip(&self.stolen).map(|(part, before)| {
             let now = part.steal.as_mut().and_then(StealReader::stolen);
             let stolen = now.zip(*before).map(|(now, before)| now.saturating_sub(before));
@@ -182,7 +191,7 @@ impl RunningNode {
         let (of_loops, rest): (Vec<_>, Vec<_>) = self.parts.processors.iter().partition(has_loop);
         let adapted = |part: &ProcessorThreads| part.processor.crew.lock().adapted_periods();
         let periods = rest.into_iter().chain(of_loops).flat_map(adapted).collect();
-        Finished { ended_by, elapsed, notes, lost, stolen, queueing, periods }
+        Finished { ended_by, elapsed, notes, lost, stolen, queueing, periods, groups }
     }
 }
 
@@ -193,7 +202,7 @@ pub(crate) struct RunThreads {
     pub processors: Vec<ProcessorThreads>,
     pub watchdog: Option<(SpawnedThread<Vec<LateReleases>>, Arc<Wake>)>,
     /// The thread of the coordinators of groups, if there are any.
-    pub coordinator: Option<(SpawnedThread<()>, Arc<Wake>)>,
+    pub coordinator: Option<(SpawnedThread<Vec<GroupSteps>>, Arc<Wake>)>,
     cpu_watch: CpuWatch,
     interrupt: Option<Interrupt>,
     ended_at: Instant,
@@ -203,6 +212,8 @@ pub(crate) struct RunThreads {
     holds: (CpuClaims, Option<AwakeCpus>),
     /// The time that each release thread had waited for its CPU at the begin of the run.
     waited: Vec<Option<Span>>,
+    /// At the end: the counts of each group, or the panic of the coordinators' thread.
+    groups: Result<Vec<GroupSteps>, String>,
 }
 
 /// The threads of one processor.
@@ -237,6 +248,7 @@ impl RunThreads {
             over,
             holds,
             waited,
+            groups: Ok(Vec::new()),
         }
     }
 
@@ -349,7 +361,7 @@ impl RunThreads {
             begin.post();
             common.groups.wake.post();
             // A panic there ended only the control.
-            drop(thread.join());
+            self.groups = thread.join().map_err(|panic| panic_text(&*panic));
         }
         common.watchdog.post();
         let watchdog = self.watchdog.take().and_then(|(thread, begin)| {

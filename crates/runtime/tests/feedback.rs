@@ -3,7 +3,11 @@
 use crate::common;
 
 use common::{privileged, run, undisturbed};
+#[cfg(feature = "eucon")]
+use hyoshi_model::Span;
 use hyoshi_model::{OperationId, ProcessorId};
+#[cfg(feature = "eucon")]
+use hyoshi_runtime::{Node, RunNote};
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 /// Jobs need twice their declared time. At the lowest rates they use 8 % of the CPU.
@@ -145,4 +149,48 @@ fn a_coordinator_holds_the_utilisation_of_two_processors_and_a_replay_sets_the_s
             }
         });
     }
+}
+
+/// The CPU to which the thread of coordinators is pinned, as in `/proc`.
+#[cfg(feature = "eucon")]
+fn cpu_of_coordinator() -> Option<u32> {
+    for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let read = |file: &str| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        if read("comm").trim() == "hyoshi-group" {
+            let status = read("status");
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+            return list.trim().parse().ok();
+        }
+    }
+    None
+}
+
+#[cfg(feature = "eucon")]
+#[test]
+fn a_coordinator_is_pinned_and_skips_steps_if_they_need_more_than_a_quarter_of_the_time() {
+    // The checker would refuse this sampling period.
+    let mut text = String::from("duration = \"1s\"\n[processor.front]\n[processor.back]\n");
+    for processor in ["front", "back"] {
+        text += &format!(
+            "[feedback.{processor}]\nalgorithm = \"EUCON\"\nutilisation = \"50%\"\nmeasure = \"lanes\"\n\
+             [operation.{processor}]\non = \"{processor}\"\ncount = 30\nrate = [\"0.5Hz\", \"1Hz\"]\nwcet = \"0.1ms\"\n"
+        );
+    }
+    let (send, cpu) = std::sync::mpsc::channel();
+    let ran = common::run_beside(&text, |_, system| {
+        let short = system.clone().with(|contents| {
+            contents.feedback.iter_mut().for_each(|one| one.period = Span::from_millis(1));
+        });
+        let node = Node::new(short.into(), common::plan(system));
+        std::thread::spawn(move || {
+            common::until("the thread of coordinators", || {
+                cpu_of_coordinator().is_some_and(|cpu| send.send(cpu).is_ok())
+            })
+        });
+        (node, ())
+    });
+    assert_eq!(cpu.recv().unwrap(), ran.finished.stolen[0].1);
+    let [group] = ran.finished.groups[..] else { panic!("{:?}", ran.finished.groups) };
+    assert!(group.skipped > 0 && group.skipped < group.steps && group.unsolved == 0, "{group:?}");
+    assert!(ran.finished.notes.contains(&RunNote::SkippedSteps(group)));
 }

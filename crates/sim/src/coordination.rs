@@ -1,6 +1,6 @@
 //! The coordinators of groups of processors. They are outside the processors, and use no CPU.
 
-use hyoshi_control::feedback::Coordinator;
+use hyoshi_control::feedback::{Coordinator, GroupSteps};
 use hyoshi_model::{Instant, System};
 use hyoshi_trace::Probe;
 
@@ -18,6 +18,11 @@ impl Coordination {
     pub fn new(system: &System, samples: bool) -> Self {
         let of = || Coordinator::of(system).unwrap_or_else(|error| panic!("{error}; {}", error.remedy));
         Coordination { coordinators: if samples { of() } else { Vec::new() } }
+    }
+
+    /// How often each has decided.
+    pub fn counts(&self) -> Vec<GroupSteps> {
+        self.coordinators.iter().map(Coordinator::counts).collect()
     }
 
     /// When the next step of a coordinator is due.

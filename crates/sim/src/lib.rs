@@ -17,6 +17,7 @@ mod refute;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hyoshi_control::feedback::GroupSteps;
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Input, Probe};
@@ -36,6 +37,8 @@ pub struct Simulated<P> {
     pub processors: Vec<SimulatedProcessor<P>>,
     /// Counts for each link; the last entry counts signals between processors without a link.
     pub links: Vec<LinkCounts>,
+    /// How often the coordinator of each group of feedback loops has decided.
+    pub groups: Vec<GroupSteps>,
 }
 
 /// One processor after a simulation.
@@ -155,7 +158,7 @@ pub fn simulate_known<'a, P: Probe>(
         }
     };
     let processors = cpus.into_iter().map(close).collect();
-    Simulated { processors, links }
+    Simulated { processors, links, groups: coordination.counts() }
 }
 
 /// Steps after which programs get the use of lanes.

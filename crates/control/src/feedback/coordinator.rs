@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use hyoshi_model::{Contents, ControlGroup, ControlNode, Instant, OperationId, ProcessorId, Span};
+use hyoshi_model::{Contents, ControlGroup, ControlNode, FeedbackAlgorithm, Instant, OperationId, ProcessorId, Span};
 
 /// Why a group has no coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,19 @@ impl fmt::Display for CoordinatorError {
 }
 
 impl core::error::Error for CoordinatorError {}
+
+/// How often a coordinator has decided on the rates of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSteps {
+    /// `EUCON` or `DEUCON`.
+    pub algorithm: FeedbackAlgorithm,
+    /// Sampling periods with a decision.
+    pub steps: u64,
+    /// Those in which at least one controller had no solution: it could only lower rates.
+    pub unsolved: u64,
+    /// Those without the controllers, because an earlier step needed too much time.
+    pub skipped: u64,
+}
 
 /// The controllers of one group, and the samples since their last step.
 ///
@@ -56,6 +69,7 @@ pub struct Coordinator {
     /// When the first of these samples was collected.
     opened: Option<Instant>,
     epoch: usize,
+    counts: GroupSteps,
 }
 
 /// One controller of a group.
@@ -65,6 +79,8 @@ struct Controller {
     /// The tasks of the node that are enabled in the present epoch.
     enabled: Vec<usize>,
     law: Law,
+    /// False if there is no law for the present epoch: the earlier one then only lowers rates.
+    fits: bool,
 }
 
 impl Coordinator {
@@ -90,7 +106,7 @@ impl Coordinator {
         let controllers: Result<Vec<Controller>, _> = (nodes.into_iter().zip(shares))
             .map(|(node, shares)| {
                 let (enabled, law) = law(contents, &group, &node, shares, 0, &periods)?;
-                Ok(Controller { node, enabled, law })
+                Ok(Controller { node, enabled, law, fits: true })
             })
             .collect();
         Ok(Coordinator {
@@ -104,6 +120,7 @@ impl Coordinator {
             receivers,
             opened: None,
             epoch: 0,
+            counts: GroupSteps { algorithm: group.algorithm, steps: 0, unsolved: 0, skipped: 0 },
             group,
         })
     }
@@ -128,6 +145,11 @@ impl Coordinator {
         &self.periods
     }
 
+    /// How often it has decided so far.
+    pub fn counts(&self) -> GroupSteps {
+        self.counts
+    }
+
     /// Collects a processor's sample: its utilisation in parts per million of its hard cap; `None` if it was not
     /// measured. It ignores a processor that is not a member.
     pub fn collect(&mut self, now: Instant, processor: ProcessorId, utilisation: Option<u32>) {
@@ -148,23 +170,52 @@ impl Coordinator {
     }
 
     /// Decides on new rates. It passes on each changed one: the processor of the controller, a processor with
-    /// operations of the rate, their root, the period. If a controller finds no solution, its rates stay, and the
-    /// result is false.
+    /// operations of the rate, their root, the period. If a controller finds no solution, it only lowers rates
+    /// (see `Eucon`), and the result is false.
     pub fn step(
         &mut self,
         contents: &Contents,
         now: Instant,
-        mut each: impl FnMut(ProcessorId, ProcessorId, OperationId, Span),
+        each: impl FnMut(ProcessorId, ProcessorId, OperationId, Span),
     ) -> bool {
+        self.begin(contents, now);
+        let mut solved: Vec<bool> = self.controllers.iter().map(|one| one.fits).collect();
+        let rounds = if self.controllers.len() > 1 { super::deucon::ROUNDS } else { 1 };
+        (0..rounds).for_each(|_| self.plan(&mut solved));
+        self.carry_out(&solved, each);
+        let solved = !solved.contains(&false);
+        self.counts.unsolved += u64::from(!solved);
+        solved
+    }
+
+    /// As [`step`](Coordinator::step), but no controller plans: all only lower rates. It needs little time.
+    pub fn skip(
+        &mut self,
+        contents: &Contents,
+        now: Instant,
+        each: impl FnMut(ProcessorId, ProcessorId, OperationId, Span),
+    ) {
+        self.begin(contents, now);
+        self.carry_out(&vec![false; self.controllers.len()], each);
+        self.counts.skipped += 1;
+    }
+
+    /// Passes the samples to the controllers.
+    fn begin(&mut self, contents: &Contents, now: Instant) {
         self.enter(contents, contents.epoch_at(now));
         for controller in &mut self.controllers {
             let utilisation = |member: &usize| self.samples[*member].1.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6);
             let utilisations: Vec<Option<f64>> = controller.node.members.iter().map(utilisation).collect();
             controller.law.begin(&utilisations);
         }
-        let rounds = if self.controllers.len() > 1 { super::deucon::ROUNDS } else { 1 };
-        let solved = (0..rounds).fold(true, |solved, _| self.plan() & solved);
-        for controller in &mut self.controllers {
+    }
+
+    /// Carries out the plans of controllers with a solution.
+    fn carry_out(&mut self, solved: &[bool], mut each: impl FnMut(ProcessorId, ProcessorId, OperationId, Span)) {
+        for (controller, solved) in self.controllers.iter_mut().zip(solved) {
+            if !solved {
+                controller.law.plan_without_solution();
+            }
             controller.law.carry_out();
             let from = self.processors[controller.node.at];
             for (task, period) in controller.enabled.iter().zip(controller.law.periods()) {
@@ -177,21 +228,22 @@ impl Coordinator {
         }
         self.samples.fill((false, None));
         (self.missing, self.opened) = (self.samples.len(), None);
-        solved
+        self.counts.steps += 1;
     }
 
-    /// Each controller plans, and uses the plans of all controllers so far. False if one found no solution.
-    fn plan(&mut self) -> bool {
+    /// Each controller plans, and uses the plans of all controllers so far. `solved` becomes false for one that finds
+    /// no solution.
+    fn plan(&mut self, solved: &mut [bool]) {
         let mut changes = vec![0.0; self.samples.len()];
         for controller in &self.controllers {
             for (place, member) in controller.node.members.iter().enumerate() {
                 changes[*member] += controller.law.planned_change(place);
             }
         }
-        self.controllers.iter_mut().fold(true, |solved, controller| {
+        for (controller, solved) in self.controllers.iter_mut().zip(solved) {
             let near: Vec<f64> = controller.node.members.iter().map(|member| changes[*member]).collect();
-            controller.law.plan(&near) & solved
-        })
+            *solved &= controller.law.plan(&near);
+        }
     }
 
     /// An epoch may change execution times and ranges, and enable operations. Periods move into the ranges.
@@ -202,13 +254,18 @@ impl Coordinator {
         let nodes: Vec<ControlNode> = self.controllers.iter().map(|one| one.node.clone()).collect();
         let shares = super::deucon::shares(contents, epoch, &self.group, &nodes);
         for (controller, shares) in self.controllers.iter_mut().zip(shares) {
-            // Without a law for this epoch, the present one continues.
-            if let Ok((enabled, law)) = law(contents, &self.group, &controller.node, shares, epoch, &self.periods) {
+            let found = law(contents, &self.group, &controller.node, shares, epoch, &self.periods);
+            controller.fits = found.is_ok();
+            if let Ok((enabled, law)) = found {
                 (controller.enabled, controller.law) = (enabled, law);
             }
         }
     }
 }
+
+#[cfg(feature = "eucon")]
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "eucon")]
 use super::Eucon as Law;
@@ -284,6 +341,10 @@ mod without_solver {
         }
 
         pub fn planned_change(&self, _: usize) -> f64 {
+            match *self {}
+        }
+
+        pub fn plan_without_solution(&mut self) {
             match *self {}
         }
 

@@ -48,7 +48,7 @@ use alloc::vec::Vec;
 use hyoshi_model::{Contents, ControlGroup, ControlNode, FeedbackAlgorithm};
 
 /// How often the controllers plan in each sampling period, each time with the plans of their neighbours.
-pub const ROUNDS: usize = 4;
+pub const ROUNDS: usize = hyoshi_model::PLANNING_ROUNDS;
 /// The least share of a controller, times the number of controllers of the processor: shares must be above 0.
 const LEAST: f64 = 0.02;
 

@@ -172,7 +172,7 @@ pub struct EuconStep {
     pub number: u64,
     /// The first processor without a valid sample.
     pub fault: Option<(usize, MonitorFault)>,
-    /// False if the solver found no solution; rates then stay.
+    /// False if the solver found no solution; see [`Eucon`].
     pub solved: bool,
 }
 
@@ -193,6 +193,11 @@ pub struct EuconStep {
 /// unit of rates does not matter. The limit `B` is soft, with a penalty above all other costs, so the problem always has
 /// a solution: with the lowest rates the utilisation may be above `B`, and is as low as possible. A processor without a
 /// valid sample counts as one at its set point.
+///
+/// Without a solution, or with one that is not finite, no rate rises. Each task keeps its rate, except if it runs on a
+/// processor with a utilisation `u` above `B`: its rate is multiplied by the least `B / u` of these processors, down to
+/// the range. So if a processor has only such tasks and real times are proportional to the rates, one step leads to `B`.
+/// If it has other load, several steps approach `B`.
 ///
 /// A step solves a quadratic program of `M tasks + processors` variables with the interior-point solver Clarabel
 /// (Goulart and Chen 2024), in at most 50 iterations. It allocates, so it belongs to a controller's thread, not on the
@@ -253,20 +258,7 @@ impl Eucon {
         let rates: Vec<f64> = ranges.iter().zip(&periods).map(|(task, period)| task.utilisation(*period)).collect();
         let (variables, rows) = (settings.control * tasks.len() + processors, rows(&settings, tasks.len()));
         let (linear, bounds) = (vec![0.0; variables], vec![1.0; rows]);
-        let solver = DefaultSolver::new(
-            &cost(&settings, &parts, tasks.len()),
-            &linear,
-            &constraints(&settings, &parts, tasks.len()),
-            &bounds,
-            &[NonnegativeConeT(rows)],
-            DefaultSettings {
-                verbose: false,
-                presolve_enable: false,
-                max_iter: MOST_ITERATIONS,
-                ..DefaultSettings::default()
-            },
-        )
-        .map_err(|_| EuconError::Solver)?;
+        let solver = solver(&settings, &parts, (&linear, &bounds), MOST_ITERATIONS)?;
         let (last, planned) = (vec![0.0; tasks.len()], vec![0.0; tasks.len()]);
         let (errors, offsets) = (vec![0.0; processors], vec![0.0; processors]);
         Ok(Eucon {
@@ -296,6 +288,9 @@ impl Eucon {
     pub fn sample(&mut self, utilisations: &[Option<f64>]) -> EuconStep {
         let fault = self.begin(utilisations);
         let solved = self.plan(&vec![0.0; self.errors.len()]);
+        if !solved {
+            self.plan_without_solution();
+        }
         self.carry_out();
         EuconStep { number: self.samples, fault, solved }
     }
@@ -332,8 +327,10 @@ impl Eucon {
         if updated {
             self.solver.solve();
         }
-        let solved =
-            updated && matches!(self.solver.solution.status, SolverStatus::Solved | SolverStatus::AlmostSolved);
+        let changes = &self.solver.solution.x[..self.tasks.len()];
+        let solved = updated
+            && matches!(self.solver.solution.status, SolverStatus::Solved | SolverStatus::AlmostSolved)
+            && changes.iter().all(|change| change.is_finite());
         if solved {
             for (place, task) in self.tasks.iter().enumerate() {
                 let rate = (self.rates[place] + self.solver.solution.x[place]).max(task.least()).min(task.most());
@@ -341,6 +338,25 @@ impl Eucon {
             }
         }
         solved
+    }
+
+    /// From now on, the solver finds no solution.
+    #[cfg(test)]
+    pub(super) fn fail(&mut self) {
+        self.solver = solver(&self.settings, &self.parts, (&self.linear, &self.bounds), 0).expect("a solver");
+    }
+
+    /// Replaces the plan: lowers the rates of tasks on processors above their set points, in proportion. No rate rises.
+    pub(super) fn plan_without_solution(&mut self) {
+        for (place, task) in self.tasks.iter().enumerate() {
+            let excesses = self.errors.iter().zip(&self.settings.utilisations).enumerate();
+            let factors = excesses
+                .filter(|(at, (error, _))| **error > 0.0 && self.parts[at * self.tasks.len() + place] > 0.0)
+                .map(|(_, (error, set_point))| number(*set_point) / (number(*set_point) + error));
+            let present = self.rates[place];
+            let rate = (present * factors.fold(1.0, f64::min)).max(task.least()).min(present);
+            self.planned[place] = rate - present;
+        }
     }
 
     /// The change of a processor's utilisation that its plan causes, by the model.
@@ -434,6 +450,20 @@ fn check(settings: &EuconSettings, tasks: &[EndToEndTask]) -> Result<(), EuconEr
         }
     }
     Ok(())
+}
+
+/// The solver of the problem with these linear costs and bounds.
+fn solver(
+    settings: &EuconSettings,
+    parts: &[f64],
+    (linear, bounds): (&[f64], &[f64]),
+    max_iter: u32,
+) -> Result<DefaultSolver<f64>, EuconError> {
+    let tasks = (linear.len() - settings.utilisations.len()) / settings.control;
+    let (cost, constraints) = (cost(settings, parts, tasks), constraints(settings, parts, tasks));
+    let options = DefaultSettings { verbose: false, presolve_enable: false, max_iter, ..DefaultSettings::default() };
+    DefaultSolver::new(&cost, linear, &constraints, bounds, &[NonnegativeConeT(bounds.len())], options)
+        .map_err(|_| EuconError::Solver)
 }
 
 /// The weight of a processor's errors: the controller's share.

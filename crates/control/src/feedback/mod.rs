@@ -57,7 +57,7 @@ use hyoshi_model::{FeedbackLoop, Span, StartRates};
 
 pub use analysis::{LoopModel, PlantModel};
 pub use assign::{ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, RateAssigner, RateAssignerKind};
-pub use coordinator::{Coordinator, CoordinatorError};
+pub use coordinator::{Coordinator, CoordinatorError, GroupSteps};
 #[cfg(feature = "eucon")]
 pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
 pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};

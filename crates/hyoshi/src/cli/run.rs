@@ -278,6 +278,7 @@ pub(super) fn run(
         figures,
         analysis: proved.analysis(),
         queueing: queueing(&finished, &ready.system),
+        groups: finished.groups.clone(),
         duration: finished.elapsed,
         asked: ready.system.duration,
         interrupted: finished.ended_by == EndedBy::Interrupted,
@@ -402,7 +403,10 @@ fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
         RunNote::LateRelease { .. } => (NoteLevel::Degraded, MACHINE),
         RunNote::NotReturned { .. } => (NoteLevel::Degraded, "body"),
         RunNote::HardCapped { .. } | RunNote::NoHardCap { .. } => (NoteLevel::Degraded, "hard cap"),
-        RunNote::CoarseLoad { .. } => (NoteLevel::Degraded, "feedback"),
+        RunNote::CoarseLoad { .. }
+        | RunNote::UnsolvedSteps(_)
+        | RunNote::SkippedSteps(_)
+        | RunNote::GroupControlFailed { .. } => (NoteLevel::Degraded, "feedback"),
         RunNote::Throttled { .. } => (NoteLevel::Degraded, "kernel"),
         RunNote::Awake => (NoteLevel::Info, "idle states"),
         RunNote::MaySleep { .. } => (NoteLevel::Degraded, "idle states"),

@@ -173,6 +173,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         },
     );
     let (losses, carried) = (losses(system, &simulated), simulated.links.clone());
+    let groups = simulated.groups;
     let processors = simulated.processors.into_iter();
     let capped: Vec<_> = processors.map(|processor| (processor.pauses, processor.relegated)).collect();
     progress.clear();
@@ -204,6 +205,8 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
             notes.push(note(NoteLevel::Degraded, "hard cap", capped));
         }
     }
+    let of_groups = groups.iter().flat_map(hyoshi_runtime::RunNote::of_group);
+    notes.extend(of_groups.map(|unsolved| note(NoteLevel::Degraded, "feedback", unsolved)));
     let programs = programs.map_or_else(Vec::new, Programs::close);
     notes.extend(super::programs::notes(system));
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);
@@ -223,6 +226,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         figures,
         analysis: proved.analysis(),
         queueing: Vec::new(),
+        groups,
         duration: end.since(Instant::ZERO),
         asked: system.duration,
         interrupted: end < until,

@@ -140,6 +140,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
         figures,
         analysis: proved.analysis(),
         queueing: Vec::new(),
+        groups: Vec::new(),
         duration,
         asked,
         interrupted: false,

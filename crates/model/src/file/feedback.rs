@@ -9,10 +9,11 @@ use super::machines::endpoints;
 use super::names::Names;
 use super::table::{Table, in_order, log_complaint};
 use super::value::InputValue;
-use crate::control_group::{MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS};
+use crate::control_group::{ControlGroup, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, STEP_PART};
 use crate::feedback::{DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates};
 use crate::ids::{OperationId, ProcessorId};
 use crate::system::Contents;
+use crate::time::Span;
 
 /// The loops of a file, in its order. `None`, logged, if one of them is wrong.
 pub(super) fn read(
@@ -156,7 +157,7 @@ fn start(
 }
 
 /// The shortest sampling period.
-const SHORTEST: crate::time::Span = crate::time::Span::from_millis(10);
+const SHORTEST: Span = Span::from_millis(10);
 
 /// False, logged, if a loop of a group has keys that only the laws of one processor use.
 fn has_keys_of_group(
@@ -228,6 +229,7 @@ fn are_small(
     let mut sound = true;
     for group in contents.control_groups() {
         let name = group.algorithm.name();
+        let mut are_small = true;
         for node in group.nodes() {
             let (tasks, members) = (node.tasks.len(), node.members.len());
             if tasks <= MOST_CONTROLLED_TASKS && members <= MOST_CONTROLLED_PROCESSORS {
@@ -246,10 +248,32 @@ fn are_small(
                 }
                 _ => error.help(format!("move first operations of chains to other processors, for example `{first}`")),
             };
-            sound = false;
+            are_small = false;
         }
+        sound &= are_small && has_time(log, &group, feedback, names);
     }
     sound
+}
+
+/// False, logged, if the steps of a group need more than their part of each sampling period.
+fn has_time(log: &mut Log, group: &ControlGroup, feedback: &[FeedbackLoop], names: &[AtPlace<&str>]) -> bool {
+    let first = group.loops[0];
+    let (period, shortest) = (feedback[first].period, group.shortest_period());
+    if shortest <= period {
+        return true;
+    }
+    let message = format!(
+        "a step of {} needs about {:.3} of CPU time in each sampling period of {period}",
+        group.algorithm.name(),
+        group.step_cost()
+    );
+    // Rounded up to two digits.
+    let digit = 10u64.pow(shortest.as_nanos().ilog10().saturating_sub(1));
+    let rounded = Span::from_nanos(shortest.as_nanos().div_ceil(digit) * digit);
+    log.error(names[first].place, message)
+        .label(format!("at most 1/{STEP_PART} of the period"))
+        .help(format!("use period = \"{rounded}\" or longer, or adapt fewer operations"));
+    false
 }
 
 /// A set point; 0 if the algorithm does not control this variable.

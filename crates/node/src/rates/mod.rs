@@ -24,7 +24,7 @@ use hyoshi_orb::{
     AdapterError, ClientLimits, Ior, LaneOptions, Orb, OwnedLane, ServerLimits, SystemException, ThreadPolicy,
     TlsClient, TlsServer, certificate_names, current,
 };
-use hyoshi_os::priority::RELEASE;
+use hyoshi_os::priority::FEEDBACK;
 use hyoshi_os::{Spawn, SpawnedThread, users};
 use hyoshi_runtime::ClientRateControl;
 
@@ -79,7 +79,7 @@ impl ServedRates {
         (gates, lane): (Vec<(OperationId, Vec<ClientGate>)>, OwnedLane),
         tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServedRates, NodeError> {
-        let policy = ThreadPolicy::Fifo(RELEASE);
+        let policy = ThreadPolicy::Fifo(FEEDBACK);
         let connections = 4 * control.most() + 32;
         // A delayed call keeps its thread, so each connection has one.
         let threads = connections.min(THREADS);

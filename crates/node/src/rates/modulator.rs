@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hyoshi_model::Span;
 use hyoshi_orb::{Ior, IorEndpoint, Reference, SyncScope, Timeouts, Transport, rt};
-use hyoshi_os::priority::RELEASE;
+use hyoshi_os::priority::FEEDBACK;
 use hyoshi_os::{Clock, Dscp, MonotonicClock, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake};
 
 use super::{RateRefusal, hertz_of};
@@ -55,7 +55,7 @@ impl FeedbackLane {
             thread: PiMutex::default(),
         });
         let own = lane.clone();
-        let spawn = Spawn::new("rates-to-client").policy(ThreadPolicy::Fifo(RELEASE));
+        let spawn = Spawn::new("rates-to-client").policy(ThreadPolicy::Fifo(FEEDBACK));
         let thread = spawn.spawn(move || own.send_all(&stub, keep))?;
         *lane.thread.lock() = Some(thread);
         Ok(lane)

@@ -7,7 +7,7 @@ use hyoshi_sched::analysis::Report;
 use serde::Serialize;
 
 use super::feedback::bound;
-use crate::figures::{counted, percent};
+use crate::figures::{counted, nanos, percent};
 use crate::terminal::TerminalStyle;
 use crate::terminal::grid::{CellValue, Tone, column, grid};
 
@@ -20,6 +20,8 @@ pub struct GroupCheck {
     pub rates: u64,
     /// Its controllers.
     pub controllers: u64,
+    /// The estimated CPU time of a step of all controllers, on the CPU of the first group's first member.
+    pub step_ns: u64,
     /// Its processors.
     pub members: Vec<MemberCheck>,
     /// Processors with operations of these rates, but without a loop: their load is not controlled.
@@ -70,6 +72,7 @@ fn check(system: &System, report: &Report, group: &ControlGroup) -> GroupCheck {
         algorithm: group.algorithm.name(),
         rates: group.tasks.len() as u64,
         controllers: group.nodes().len() as u64,
+        step_ns: group.step_cost().as_nanos(),
         members: group.loops.iter().map(|place| member(system, report, *place)).collect(),
         outside: outside.collect(),
     }
@@ -129,20 +132,26 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
     let rows = groups.iter().flat_map(|group| group.members.iter().map(|one| row(group.algorithm, one)));
     let rows: Vec<_> = rows.collect();
     let mut text = grid(look, &columns, &rows, crate::terminal::MOST_ROWS);
-    for line in groups.iter().flat_map(remarks).take(crate::terminal::MOST_ROWS) {
+    let at =
+        groups.iter().flat_map(|group| &group.members).map(|one| one.processor.as_str()).next().unwrap_or_default();
+    for line in groups.iter().flat_map(|group| remarks(group, at)).take(crate::terminal::MOST_ROWS) {
         text.push_str(&look.wrap(&format!("  {line}\n")));
     }
     Some(text)
 }
 
-/// The remarks on a group.
-fn remarks(group: &GroupCheck) -> Vec<String> {
+/// The remarks on a group, which is computed on the CPU of the processor `at`.
+fn remarks(group: &GroupCheck, at: &str) -> Vec<String> {
     let mut remarks = vec![format!(
         "{}: {} {}",
         group.algorithm,
         counted(group.controllers, "controller sets", "controllers set"),
         counted(group.rates, "rate", "rates")
     )];
+    remarks.push(format!(
+        "{at}: computes these rates above its lanes, for about {} in each sampling period; no bound includes this",
+        nanos(group.step_ns)
+    ));
     for one in &group.members {
         let processor = &one.processor;
         match one.bound_ppm {

@@ -85,6 +85,7 @@ impl Flight {
             },
             analysis: Analysis::Done(&self.report),
             queueing: vec![self.queueing.clone()],
+            groups: Vec::new(),
             duration: Span::from_millis(3_900),
             asked: self.system.duration,
             interrupted: false,
