@@ -375,7 +375,7 @@ fn a_client_that_ignores_its_rate_gets_no_more_than_that_and_a_silent_one_leaves
                 }
             }
             drop(counts);
-            thread::sleep(Duration::from_millis(2));
+            thread::sleep(Duration::from_millis(20));
         }
     });
     let reported = |run: &Run, what: &str| run.serving.client_reports().iter().any(|one| one.contains(what));

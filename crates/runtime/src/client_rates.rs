@@ -107,18 +107,18 @@ impl ClientRateControl {
     }
 
     /// A client with this claim joins. Its task has the part of the range that the file allows, and at least the mean
-    /// execution time of earlier requests as the estimate.
+    /// execution time of earlier requests as the estimate. If it can join, the client `leaving` leaves before.
     ///
     /// # Errors
     ///
     /// If the loop refuses it, or there is no run.
-    pub fn join(&self, claim: &RatedClient) -> Result<JoinedClient, JoinLoopError> {
+    pub fn join(&self, claim: &RatedClient, leaving: Option<u16>) -> Result<JoinedClient, JoinLoopError> {
         if !self.is_running() {
             return Err(JoinLoopError::Idle);
         }
         // Created before the lock for which lanes may wait.
         let mut wakeups = self.0.wakeups();
-        let joined = self.0.section(|crew, now| crew.join_client(now, claim, &mut wakeups));
+        let joined = self.0.section(|crew, now| crew.join_client(now, (claim, leaving), &mut wakeups));
         wakeups.deliver();
         let (client, task) = joined?;
         Ok(JoinedClient { client, task, period: self.period(client).unwrap_or(task.longest) })

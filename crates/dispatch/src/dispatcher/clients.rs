@@ -15,7 +15,6 @@ use hyoshi_model::{ClientRates, Instant, OperationId, ProcessorId, Span, StartRa
 use hyoshi_trace::{DispatchDecision, Probe, RatedClient};
 
 use super::Dispatcher;
-use super::feedback::EXPECTED;
 use crate::effects::Effects;
 use crate::operation::OperationState;
 
@@ -40,8 +39,6 @@ struct PlacedClient {
     task: RatedClient,
     /// Zero before the first decision.
     period: Span,
-    /// It joined before the last sample.
-    is_settled: bool,
 }
 
 #[derive(Debug)]
@@ -52,8 +49,6 @@ struct ServedClients {
     /// Jobs that have finished, and the sum of their execution times.
     finished: u64,
     consumed: u64,
-    /// Jobs that have ended since the last sample.
-    ended: u64,
 }
 
 /// Jobs after which the mean execution time counts as known.
@@ -157,7 +152,7 @@ impl LoopClients {
             .with_clients_on(processor)
             .filter_map(|operation| {
                 let (rates, local) = (system.operation(operation).clients?, local_of[operation.index()]);
-                Some(ServedClients { operation, local, rates, finished: 0, consumed: 0, ended: 0 })
+                Some(ServedClients { operation, local, rates, finished: 0, consumed: 0 })
             })
             .collect();
         let most = served.iter().map(|one| usize::from(one.rates.most)).sum::<usize>().min(u16::MAX.into());
@@ -195,7 +190,7 @@ impl LoopClients {
             if one.finished >= FORGET {
                 (one.finished, one.consumed) = (one.finished / 2, one.consumed / 2);
             }
-            (one.finished, one.ended) = (one.finished + 1, one.ended + 1);
+            one.finished += 1;
             one.consumed = one.consumed.saturating_add(consumed.as_nanos());
         }
     }
@@ -203,14 +198,19 @@ impl LoopClients {
     /// The declared load with this task at the lowest rates, in parts per million of the CPU. It includes the places
     /// that remain free, as if their clients had the range of the file: a client with a high lowest rate leaves room
     /// for these.
-    fn least_load(&self, epoch: usize, task: &RatedClient, operations: &[OperationState]) -> u64 {
+    fn least_load(
+        &self,
+        epoch: usize,
+        task: &RatedClient,
+        (leaving, operations): (Option<u16>, &[OperationState]),
+    ) -> u64 {
         let own = self.own_load.get(epoch).copied().unwrap_or_default();
         let of_operation = |one: &ServedClients| {
             let operation = &operations[one.local as usize];
             if !operation.enabled {
                 return 0;
             }
-            let registered = self.places.iter().flatten().map(|placed| &placed.task).chain([task]);
+            let registered = self.registered(leaving).chain([task]);
             let registered = registered.filter(|task| task.operation == one.operation);
             let free = usize::from(one.rates.most).saturating_sub(registered.clone().count()) as u64;
             let free = free.saturating_mul(load_ppm(operation.wcet, one.rates.longest));
@@ -219,12 +219,20 @@ impl LoopClients {
         self.served.iter().map(of_operation).fold(own, u64::saturating_add)
     }
 
-    /// The task that a client with this claim becomes, and its place. Nothing changes.
+    /// The tasks of registered clients, without one that leaves.
+    fn registered(&self, leaving: Option<u16>) -> impl Iterator<Item = &RatedClient> + Clone {
+        let places = self.places.iter().enumerate();
+        let stays = places.filter(move |(place, _)| leaving.is_none_or(|leaving| usize::from(leaving) != *place));
+        stays.filter_map(|(_, placed)| Some(&placed.as_ref()?.task))
+    }
+
+    /// The task that a client with this claim becomes, and its place. The client `leaving` leaves before. Nothing
+    /// changes.
     fn place(
         &self,
         claim: &RatedClient,
         epoch: usize,
-        operations: &[OperationState],
+        (leaving, operations): (Option<u16>, &[OperationState]),
     ) -> Result<(u16, RatedClient), JoinRefusal> {
         let served = self.served(claim.operation).ok_or(JoinRefusal::NoClients)?;
         let OperationState { wcet, enabled, .. } = operations[served.local as usize];
@@ -245,14 +253,14 @@ impl LoopClients {
             _ => wcet,
         };
         let task = RatedClient { estimate: claim.estimate.max(mean), shortest: range.0, longest: range.1, ..*claim };
-        let registered = || self.places.iter().flatten().filter(|one| one.task.operation == claim.operation);
-        let free = self.places.iter().position(Option::is_none);
-        let free = free.filter(|_| registered().count() < usize::from(most)).ok_or(JoinRefusal::Full { most })?;
-        let least_ppm = self.least_load(epoch, &task, operations);
+        let registered = self.registered(leaving).filter(|one| one.operation == claim.operation);
+        let free = self.places.iter().position(Option::is_none).map(|place| place as u16).or(leaving);
+        let free = free.filter(|_| registered.count() < usize::from(most)).ok_or(JoinRefusal::Full { most })?;
+        let least_ppm = self.least_load(epoch, &task, (leaving, operations));
         if least_ppm > self.most_load {
             return Err(JoinRefusal::Load { least_ppm, most_ppm: self.most_load });
         }
-        Ok((free as u16, task))
+        Ok((free, task))
     }
 
     pub fn accepts(&self, client: u16, task: &RatedClient) -> bool {
@@ -262,31 +270,6 @@ impl LoopClients {
 
     pub fn is_registered(&self, client: u16) -> bool {
         self.places.get(usize::from(client)).is_some_and(Option::is_some)
-    }
-
-    /// The law's tasks of clients for the next sampling period. If an operation had less than half of the requests that
-    /// its clients may send, their rates cannot rise: otherwise the loop would raise rates that they do not use, and
-    /// overload the processor as soon as they do.
-    pub fn tasks(&self, sampling: Span) -> impl Iterator<Item = AdaptiveTask> + '_ {
-        self.order.iter().filter_map(move |place| {
-            let PlacedClient { task, period, .. } = self.places[usize::from(*place)]?;
-            let is_unused = self.served(task.operation).is_some_and(|one| self.is_unused(one, sampling));
-            let shortest = if is_unused { task.shortest.max(period.min(task.longest)) } else { task.shortest };
-            adaptive(&RatedClient { shortest, ..task })
-        })
-    }
-
-    fn is_unused(&self, of: &ServedClients, sampling: Span) -> bool {
-        let settled = self.places.iter().flatten().filter(|one| one.is_settled && one.task.operation == of.operation);
-        let expected = settled.map(|one| sampling.as_nanos() / one.period.as_nanos().max(1));
-        let expected = expected.fold(0, u64::saturating_add);
-        expected >= EXPECTED && of.ended < expected / 2
-    }
-
-    /// A sampling period has ended.
-    pub fn restart(&mut self) {
-        self.served.iter_mut().for_each(|one| one.ended = 0);
-        self.places.iter_mut().flatten().for_each(|one| one.is_settled = true);
     }
 
     /// Sets the periods of the law's tasks of clients, and passes the changed ones to `each`.
@@ -303,19 +286,20 @@ impl LoopClients {
 }
 
 impl<P: Probe> Dispatcher<P> {
-    /// The place and the task of a client with this claim, if it can join the loop now. The task's range is within that
+    /// The place and the task of a client with this claim, if it can join the loop now, or as soon as the client
+    /// `leaving` has left. The task's range is within that
     /// of the file, and its estimate is not below the mean execution time of earlier requests. The client can join if
     /// the declared load at the lowest rates of all tasks, with a client in each place, is at most the set point.
     ///
     /// # Errors
     ///
     /// The reason why it cannot join.
-    pub fn place_client(&self, claim: &RatedClient) -> Result<(u16, RatedClient), JoinRefusal> {
+    pub fn place_client(&self, claim: &RatedClient, leaving: Option<u16>) -> Result<(u16, RatedClient), JoinRefusal> {
         let feedback = self.feedback.as_ref().ok_or(JoinRefusal::NoClients)?;
         if self.is_off() {
             return Err(JoinRefusal::Off);
         }
-        feedback.clients.place(claim, self.region(), &self.operations)
+        feedback.clients.place(claim, self.region(), (leaving, &self.operations))
     }
 
     /// The most clients that the loop here can have.
@@ -334,8 +318,7 @@ impl<P: Probe> Dispatcher<P> {
             law.as_mut().is_some_and(|law| law.join(task, law.fair_period(&task).unwrap_or(start)).is_ok())
         };
         if clients.accepts(client, task) && adaptive(task).is_some_and(&mut join) {
-            clients.places[usize::from(client)] =
-                Some(PlacedClient { task: *task, period: Span::ZERO, is_settled: false });
+            clients.places[usize::from(client)] = Some(PlacedClient { task: *task, period: Span::ZERO });
             clients.order.push(client);
         }
         self.set_rates(now, feedback, effects);
@@ -424,41 +407,15 @@ mod tests {
 
     fn join(dispatcher: &mut Dispatcher<NoProbe>, claim: &RatedClient) -> Result<(u16, Vec<(u16, Span)>), JoinRefusal> {
         let mut effects = dispatcher.effects();
-        let (client, task) = dispatcher.place_client(claim)?;
+        let (client, task) = dispatcher.place_client(claim, None)?;
         dispatcher.handle(Instant::ZERO, Input::Join { client, task }, &mut effects);
         Ok((client, effects.paced.clone()))
-    }
-
-    /// Ends the k-th sampling period of 4 s, with a load of 10 %, after so many requests of clients.
-    fn sample(dispatcher: &mut Dispatcher<NoProbe>, k: u64, requests: u64, effects: &mut Effects) {
-        let clients = &mut dispatcher.feedback.as_mut().unwrap().clients;
-        let local = clients.served[0].local;
-        (0..requests).for_each(|_| clients.count(local, MS(10)));
-        let input = Input::Sample { utilisation: Some(100_000) };
-        dispatcher.handle(Instant::ZERO + Span::from_secs(4 * k), input, effects);
-    }
-
-    #[test]
-    fn the_rates_of_clients_that_send_no_requests_do_not_rise() {
-        let (_, mut dispatcher) = dispatcher();
-        let mut effects = dispatcher.effects();
-        let (client, _) = join(&mut dispatcher, &claim(10, 50, 1_000)).unwrap();
-        let period = |dispatcher: &Dispatcher<NoProbe>| {
-            dispatcher.feedback.as_ref().unwrap().clients.places[usize::from(client)].unwrap().period
-        };
-        // It has just joined.
-        sample(&mut dispatcher, 1, 0, &mut effects);
-        let first = period(&dispatcher);
-        (2..20).for_each(|k| sample(&mut dispatcher, k, 0, &mut effects));
-        assert_eq!(period(&dispatcher), first);
-        sample(&mut dispatcher, 20, 80, &mut effects);
-        assert!(period(&dispatcher) < first);
     }
 
     #[test]
     fn a_client_has_the_part_of_its_range_that_the_file_allows_and_the_worst_case_while_nothing_is_known() {
         let (_, dispatcher) = dispatcher();
-        let (client, task) = dispatcher.place_client(&claim(1, 10, 5_000)).unwrap();
+        let (client, task) = dispatcher.place_client(&claim(1, 10, 5_000), None).unwrap();
         assert_eq!((client, task.shortest, task.longest, task.estimate), (0, MS(50), MS(1_000), MS(10)));
     }
 
@@ -468,7 +425,7 @@ mod tests {
         let clients = &mut dispatcher.feedback.as_mut().unwrap().clients;
         let local = clients.served[0].local;
         (0..KNOWN).for_each(|_| clients.count(local, MS(4)));
-        let estimate = |claimed| dispatcher.place_client(&claim(claimed, 50, 1_000)).unwrap().1.estimate;
+        let estimate = |claimed| dispatcher.place_client(&claim(claimed, 50, 1_000), None).unwrap().1.estimate;
         assert_eq!([1, 4, 7].map(estimate), [MS(4), MS(4), MS(7)]);
     }
 
@@ -477,7 +434,10 @@ mod tests {
         let (_, mut dispatcher) = dispatcher();
         assert_eq!(join(&mut dispatcher, &claim(10, 50, 1_000)), Ok((0, vec![(0, MS(1_000))])));
         let mut effects = dispatcher.effects();
-        (1..40).for_each(|k| sample(&mut dispatcher, k, 80, &mut effects));
+        for k in 1..40 {
+            let input = Input::Sample { utilisation: Some(100_000) };
+            dispatcher.handle(Instant::ZERO + Span::from_secs(4 * k), input, &mut effects);
+        }
         // At its highest rate: the new one joins at half of that, and the first has the other half.
         let (second, paced) = join(&mut dispatcher, &claim(10, 50, 1_000)).unwrap();
         assert_eq!((second, paced), (1, vec![(0, MS(100)), (1, MS(100))]));
@@ -491,22 +451,29 @@ mod tests {
         let (system, mut dispatcher) = dispatcher();
         // 10 % of `watch`, then 20 % and 10 %.
         assert!(join(&mut dispatcher, &claim(10, 50, 50)).is_ok());
-        let refusal = dispatcher.place_client(&claim(10, 49, 49)).unwrap_err();
+        let refusal = dispatcher.place_client(&claim(10, 49, 49), None).unwrap_err();
         assert_eq!(refusal, JoinRefusal::Range { allowed: (MS(50), MS(1_000)) });
         assert!(join(&mut dispatcher, &claim(10, 50, 100)).is_ok());
         // The other places are reserved.
         assert_eq!(
-            dispatcher.feedback.as_ref().unwrap().clients.least_load(0, &claim(10, 50, 1_000), &dispatcher.operations),
+            dispatcher.feedback.as_ref().unwrap().clients.least_load(
+                0,
+                &claim(10, 50, 1_000),
+                (None, &dispatcher.operations)
+            ),
             410_000
         );
-        let refusal = dispatcher.place_client(&claim(10, 50, 60)).unwrap_err();
+        let refusal = dispatcher.place_client(&claim(10, 50, 60), None).unwrap_err();
         let expected = "with this client, the load at the lowest rates would be 56.7%, above the loop's limit of 50.0%";
         assert_eq!(refusal.to_string(), expected);
         assert!(join(&mut dispatcher, &claim(10, 50, 1_000)).is_ok());
-        assert_eq!(dispatcher.place_client(&claim(10, 50, 1_000)), Err(JoinRefusal::Full { most: 3 }));
-        assert_eq!(dispatcher.place_client(&claim(11, 50, 1_000)), Err(JoinRefusal::Estimate { wcet: MS(10) }));
+        assert_eq!(dispatcher.place_client(&claim(10, 50, 1_000), None), Err(JoinRefusal::Full { most: 3 }));
+        // If one of them leaves, there is a place, but the first client still needs much.
+        assert_eq!(dispatcher.place_client(&claim(10, 50, 1_000), Some(2)).unwrap().0, 2);
+        assert!(matches!(dispatcher.place_client(&claim(10, 50, 50), Some(2)), Err(JoinRefusal::Load { .. })));
+        assert_eq!(dispatcher.place_client(&claim(11, 50, 1_000), None), Err(JoinRefusal::Estimate { wcet: MS(10) }));
         let watch = RatedClient { operation: OperationId(0), ..claim(1, 50, 50) };
-        assert_eq!(dispatcher.place_client(&watch), Err(JoinRefusal::NoClients));
+        assert_eq!(dispatcher.place_client(&watch, None), Err(JoinRefusal::NoClients));
         let forged = Input::Join { client: 7, task: claim(10, 50, 1_000) };
         assert!(!dispatcher.accepts(&system, Instant::ZERO, &forged));
     }

@@ -96,7 +96,7 @@ impl RateLoop {
 }
 
 /// If this number of jobs was due in a sampling period and none ended, then none ran.
-pub(super) const EXPECTED: u64 = 4;
+const EXPECTED: u64 = 4;
 /// If the processor was busier than this, the jobs wait instead.
 const IDLE_PPM: u32 = 50_000;
 
@@ -161,8 +161,7 @@ impl<P: Probe> Dispatcher<P> {
         let total = match law {
             Some(law) => {
                 // An epoch may have changed them.
-                let own = adapted.iter().map(|one| one.task(&self.operations));
-                law.change(own.chain(clients.tasks(*period)));
+                law.change(adapted.iter().map(|one| one.task(&self.operations)));
                 let sample = match counts {
                     true => FeedbackSample {
                         utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),
@@ -177,7 +176,6 @@ impl<P: Probe> Dispatcher<P> {
         let total = (total * 1e6).clamp(0.0, f64::from(u32::MAX)) as u32;
         self.decision(now, DispatchDecision::Sample { utilisation, ended: *ended, missed: *missed, total });
         (*ended, *missed) = (0, 0);
-        clients.restart();
         self.set_rates(now, feedback, effects);
     }
 }

@@ -149,10 +149,10 @@ impl RegisteredClients {
         let gate = gate.ok_or_else(|| {
             RateRefusal::new("requests of clients that have left are still running", "join again later")
         })?;
-        let mut joined = self.control.join(&claim);
-        if joined.is_err_and(|error| error.is_full()) && self.displace(&claim, source) {
-            joined = self.control.join(&claim);
-        }
+        let joined = match self.control.join(&claim, None) {
+            Err(error) if error.is_full() => self.displace(&claim, source).unwrap_or(Err(error)),
+            joined => joined,
+        };
         let joined = match joined {
             Ok(joined) => joined,
             Err(error) => {
@@ -201,32 +201,34 @@ impl RegisteredClients {
         Ok(grant(what, ticket, &joined, target))
     }
 
-    /// Removes a client to make room for one of another source: the newest one of the source with most clients, if that
-    /// source then still has at least as many. So one source cannot keep all places. False if there is no such client.
-    fn displace(self: &Arc<Self>, claim: &RatedClient, source: JoinSource) -> bool {
-        let newest = {
-            let table = self.table.lock();
-            let all = || table.iter().filter(|(_, client)| client.joined.task.operation == claim.operation);
-            let mut counts = BTreeMap::new();
-            all().for_each(|(_, client)| *counts.entry(client.source).or_insert(0usize) += 1);
-            let own = counts.get(&source).copied().unwrap_or(0);
-            let Some((most, count)) = counts.into_iter().max_by_key(|(source, count)| (*count, Reverse(*source)))
-            else {
-                return false;
-            };
-            if count <= own + 1 {
-                return false;
-            }
-            let newest = all().filter(|(_, client)| client.source == most).max_by_key(|(_, client)| client.since);
-            newest.map(|(ticket, client)| (*ticket, client.clone()))
-        };
-        let Some((ticket, client)) = newest else { return false };
-        let left = self.leave(ticket);
-        if left {
+    /// Lets a client join in place of one of another source: the newest one of the source with most clients, if that
+    /// source then still has at least as many. So one source cannot keep all places. `None` if there is no such client.
+    fn displace(
+        self: &Arc<Self>,
+        claim: &RatedClient,
+        source: JoinSource,
+    ) -> Option<Result<JoinedClient, JoinLoopError>> {
+        let mut table = self.table.lock();
+        let all = || table.iter().filter(|(_, client)| client.joined.task.operation == claim.operation);
+        let mut counts = BTreeMap::new();
+        all().for_each(|(_, client)| *counts.entry(client.source).or_insert(0usize) += 1);
+        let own = counts.get(&source).copied().unwrap_or(0);
+        let (most, count) = counts.into_iter().max_by_key(|(source, count)| (*count, Reverse(*source)))?;
+        if count <= own + 1 {
+            return None;
+        }
+        let newest = all().filter(|(_, client)| client.source == most).max_by_key(|(_, client)| client.since);
+        let (ticket, place) = newest.map(|(ticket, client)| (*ticket, client.joined.client))?;
+        // While the table is locked, the place is that client's.
+        let joined = self.control.join(claim, Some(place));
+        let client = joined.is_ok().then(|| table.remove(&ticket)).flatten();
+        drop(table);
+        if let Some(client) = client {
             let why = "a client of an address with fewer clients needed its place";
             self.report(format!("{} was removed: {why}", self.shown(&client)));
+            self.release(ticket, client);
         }
-        left
+        Some(joined)
     }
 
     /// The present period of a client. The second value is true if it calls no more often than samples require.
@@ -246,9 +248,15 @@ impl RegisteredClients {
     pub fn leave(self: &Arc<Self>, ticket: u64) -> bool {
         let removed = self.table.lock().remove(&ticket);
         let Some(client) = removed else { return false };
+        self.control.leave(client.joined.client);
+        self.release(ticket, client);
+        true
+    }
+
+    /// A client has left the loop.
+    fn release(self: &Arc<Self>, ticket: u64, client: Arc<Registered>) {
         client.lane.iter().for_each(|lane| lane.end());
         client.meter.end();
-        self.control.leave(client.joined.client);
         if client.meter.refused() > 0 {
             self.report(self.excess(&client));
         }
@@ -264,7 +272,6 @@ impl RegisteredClients {
             // Without a thread, the gate is lost: fewer clients can register.
             let _ = Builder::new().name("rates-release".to_owned()).spawn(release);
         }
-        true
     }
 
     fn give_back(&self, operation: OperationId, gate: ClientGate) {

@@ -17,7 +17,7 @@ pub(super) enum JoinSource {
     V6([u8; 8]),
     /// The user of a Unix socket.
     User(u32),
-    /// This process.
+    /// This machine.
     Own,
 }
 
@@ -32,6 +32,8 @@ impl JoinSource {
 
     fn at(address: IpAddr) -> JoinSource {
         match address.to_canonical() {
+            // A local program has all of these addresses.
+            address if address.is_loopback() => JoinSource::Own,
             IpAddr::V4(address) => JoinSource::V4(address.octets()),
             IpAddr::V6(address) => {
                 let [network @ .., _, _, _, _, _, _, _, _] = address.octets();
@@ -47,18 +49,24 @@ const SOURCES: usize = 256;
 /// Joins of one source a second.
 const RATE: u64 = 2;
 
+/// Joins of all sources a second: a machine may have many addresses.
+const RATE_OF_ALL: u64 = 64;
+
 /// Limits how often the clients of each source join: a join changes the rates of the other clients.
 #[derive(Debug)]
 pub(super) struct JoinLimits {
     /// At once.
     burst: u64,
+    all: PiMutex<Allowance>,
     sources: PiMutex<BTreeMap<JoinSource, (u64, Allowance)>>,
 }
 
 impl JoinLimits {
     /// For a loop with so many places. All clients of one source may join twice at once.
     pub fn new(places: usize) -> JoinLimits {
-        JoinLimits { burst: 2 * places as u64, sources: PiMutex::default() }
+        let burst = 2 * places as u64;
+        let all = PiMutex::new(Allowance::new(RATE_OF_ALL, burst.max(RATE_OF_ALL)));
+        JoinLimits { burst, all, sources: PiMutex::default() }
     }
 
     /// Whether a client of this source may join at `now`, in ns.
@@ -70,7 +78,7 @@ impl JoinLimits {
         }
         let (at, allowance) = sources.entry(source).or_insert_with(|| (0, Allowance::new(RATE, self.burst)));
         *at = now;
-        allowance.take(now)
+        allowance.take(now) && self.all.lock().take(now)
     }
 
     /// A client of this source was allowed to join, but did not.
@@ -92,11 +100,9 @@ mod tests {
         assert_eq!((0..20).filter(|_| limits.allows(one, second)).count(), 8);
         assert!(limits.allows(other, second) && limits.allows(JoinSource::User(1000), second));
         assert_eq!((0..20).filter(|_| limits.allows(one, 2 * second)).count(), 2);
-        // The memory is bounded.
-        for number in 0..=u16::MAX {
-            let [high, low] = number.to_be_bytes();
-            assert!(limits.allows(JoinSource::V4([11, 0, high, low]), 3 * second));
-        }
+        // Many addresses together, and their memory, are bounded.
+        let many = (0..=u16::MAX).map(u16::to_be_bytes).map(|[high, low]| JoinSource::V4([11, 0, high, low]));
+        assert_eq!(many.filter(|source| limits.allows(*source, 3 * second)).count() as u64, RATE_OF_ALL);
         assert_eq!(limits.sources.lock().len(), SOURCES);
     }
 
@@ -106,5 +112,6 @@ mod tests {
         assert_eq!(at("2001:db8::1"), at("2001:db8::2:1"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
         assert_eq!(at("::ffff:10.0.0.7"), at("10.0.0.7"));
+        assert_eq!((at("127.0.0.2"), at("::1")), (at("127.0.0.1"), at("127.0.0.1")));
     }
 }

@@ -9,17 +9,18 @@ use crate::client_rates::JoinLoopError;
 use crate::wakeups::PendingWakeups;
 
 impl<S: Scheduled> Crew<S> {
-    /// A client joins the loop, if it accepts this claim.
+    /// A client joins the loop, if it accepts this claim. Then the client `leaving` leaves before.
     pub fn join_client(
         &mut self,
         now: Instant,
-        claim: &RatedClient,
+        (claim, leaving): (&RatedClient, Option<u16>),
         wakeups: &mut PendingWakeups,
     ) -> Result<(u16, RatedClient), JoinLoopError> {
         if self.closed || now >= self.common.until {
             return Err(JoinLoopError::Idle);
         }
-        let (client, task) = self.dispatcher.place_client(claim)?;
+        let (client, task) = self.dispatcher.place_client(claim, leaving)?;
+        leaving.into_iter().for_each(|leaving| self.leave_client(now, leaving, wakeups));
         self.handle(now, Input::Join { client, task });
         self.set_rates(now, wakeups);
         Ok((client, task))
