@@ -49,14 +49,14 @@ pub const MOST_CONTROLLED_TASKS: usize = 64;
 /// The most processors that one controller can use.
 pub const MOST_CONTROLLED_PROCESSORS: usize = 32;
 
-/// How often the controllers of DEUCON plan in each sampling period.
+/// How often each controller of DEUCON plans in a sampling period, if there are several.
 pub const PLANNING_ROUNDS: usize = 4;
 /// The part of a sampling period that the steps of a group may need by [`ControlGroup::step_cost`]: one tenth.
 pub const STEP_PART: u64 = 10;
 
 impl ControlNode {
     /// The estimated CPU time of one plan: `50 us + 10 us (n + m) + 2.5 us n (n + 2 m)` for `n` tasks on `m`
-    /// processors. With the options of tests, our measurements of problems without zeros are 6 to 40 % shorter
+    /// processors. With the options of tests, our measurements of problems without zeros are 6 to 50 % shorter
     /// (`docs/benchmarks.md`).
     pub fn plan_cost(&self) -> Span {
         let [tasks, members] = [self.tasks.len(), self.members.len()].map(|count| count as u64);

@@ -198,7 +198,7 @@ impl Allowance {
         some
     }
 
-    /// One that was taken was not used.
+    /// Restores one unit that was not used.
     pub fn give_back(&mut self) {
         self.tokens = self.tokens.saturating_add(1).min(self.burst);
     }

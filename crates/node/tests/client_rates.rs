@@ -252,7 +252,7 @@ fn clients_get_rates_that_hold_the_set_point_and_a_vanished_one_leaves_its_share
     let mut run = run();
     let first = Client::join(&run, &task(1.0, 500.0));
     assert_eq!((first.grant.verdict, first.grant.hertz), (Admission::Lower, 1.0));
-    assert!(first.grant.note.contains("the file allows at most 150"), "{}", first.grant.note);
+    assert!(first.grant.note.contains("the system file allows at most 150"), "{}", first.grant.note);
     run.until("alone it has its highest rate", |_| first.interval.hertz() > 149.0);
     let second = Client::join(&run, &task(1.0, 150.0));
     // 200 a second are the set point, of which `watch` uses little.

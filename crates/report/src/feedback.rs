@@ -27,10 +27,10 @@ pub struct FeedbackSummary {
     pub period_ns: u64,
     /// The number of samples.
     pub samples: u64,
-    /// In a group: steps in which a controller found no solution, so it only lowered rates. `None` otherwise, and if not
-    /// known, as from a recording.
+    /// In a group: steps in which a controller found no solution, so it only lowered rates. `None` without a group, and
+    /// if not known, as from a recording.
     pub unsolved_steps: Option<u64>,
-    /// Steps without the controllers, because an earlier step needed too much time; the same.
+    /// Steps without the controllers, because an earlier step needed too much time; `None` in the same cases.
     pub skipped_steps: Option<u64>,
     /// Samples until the utilisation reaches 99 % of its set point. Without a set point, the last utilisation counts.
     /// `None` if it does not reach it. It is a multiple of the samples that a point of `over_time` averages.

@@ -65,7 +65,7 @@ pub enum JoinLoopError {
 }
 
 impl JoinLoopError {
-    /// Whether as many clients as the file allows are registered.
+    /// Whether the reason is the file's limit of registered clients.
     pub const fn is_full(&self) -> bool {
         matches!(self, JoinLoopError::Refused(JoinRefusal::Full { .. }))
     }

@@ -53,12 +53,12 @@ impl GroupSamples {
     }
 }
 
-/// The part of the time since its begin that a step may use: one quarter. The checker allows a tenth of each sampling
-/// period by estimate.
+/// Steps of a group use at most one part in this number of the CPU time. The checker permits an estimate of a tenth of
+/// each sampling period.
 const BUSY_PART: u64 = 4;
 
 /// Limits the CPU time of a group's steps, whatever the group's size: after a step that used `t` of CPU time, the next
-/// one begins `4 t` after it at the earliest.
+/// one begins at least `4 t` after the start of this step.
 #[derive(Clone, Copy, Debug, Default)]
 struct StepPause {
     until: Instant,
@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // Samples arrive at any times, and steps may be longer than the time between them.
+        // Samples arrive at any time, and a step may last longer than the time between two samples.
         #[test]
         fn steps_use_at_most_a_quarter_of_the_time(steps in prop::collection::vec((0u64..2_000, 0u64..5_000), 1..100)) {
             let mut pause = StepPause::default();

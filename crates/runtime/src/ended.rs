@@ -257,8 +257,8 @@ impl fmt::Display for RunNote {
             RunNote::RefusedLater { times } => write!(f, "the kernel refused a change of priority {times} times"),
             RunNote::UnsolvedSteps(GroupSteps { algorithm, steps, unsolved, .. }) => write!(
                 f,
-                "{} found no solution in {unsolved} of {steps} steps: these only lowered rates on processors above \
-                 their set points; use fewer operations, or report the file",
+                "{} found no solution in {unsolved} of {steps} steps: these steps only lowered rates on processors \
+                 above their set points; use fewer operations, or report the file",
                 algorithm.name()
             ),
             RunNote::SkippedSteps(GroupSteps { algorithm, steps, skipped, .. }) => write!(

@@ -32,11 +32,11 @@ impl core::error::Error for CoordinatorError {}
 pub struct GroupSteps {
     /// `EUCON` or `DEUCON`.
     pub algorithm: FeedbackAlgorithm,
-    /// Sampling periods with a decision.
+    /// Sampling periods with a decision; includes unsolved and skipped steps.
     pub steps: u64,
-    /// Those in which at least one controller had no solution: it could only lower rates.
+    /// Steps in which at least one controller had no solution: it could only lower rates.
     pub unsolved: u64,
-    /// Those without the controllers, because an earlier step needed too much time.
+    /// Steps without the controllers, because an earlier step needed too much time.
     pub skipped: u64,
 }
 

@@ -145,9 +145,9 @@ pub struct FeedbackRecord {
 /// new [`periods`](Feedback::periods) on. A sample does not allocate.
 ///
 /// When tasks change between samples, present rates become the base of later ratios, and `B` becomes the smaller of
-/// its value and the sum of `EE / period`. So the others make room for a new task at once, and the processor is not
-/// overloaded. When a task leaves, the others have at most the total again that they had before it joined. Later
-/// samples distribute the rest: if its jobs ran shorter than estimated, a distribution at once would overload the
+/// its value and the sum of `EE / period`. So a new task lowers the rates of the other tasks at once, and the processor
+/// is not overloaded. When a task leaves, the total of the other tasks rises at most to its value before the join.
+/// Later samples distribute the rest: if its jobs ran shorter than estimated, a distribution at once would overload the
 /// processor.
 #[derive(Debug)]
 pub struct Feedback {
@@ -155,7 +155,7 @@ pub struct Feedback {
     assigner: AnyRateAssigner,
     tasks: Vec<AdaptiveTask>,
     periods: Vec<Span>,
-    /// The total of the others when each task joined; 0 for the tasks at the start.
+    /// The total of the other tasks when each task joined; 0 for the tasks at the start.
     before: Vec<f64>,
     samples: u64,
 }
@@ -240,8 +240,8 @@ impl Feedback {
         (present > 0.0).then(|| task.clip(task.shortest().as_nanos() as f64 * (most / present)))
     }
 
-    /// Removes the task at this place; those behind it move up. The others have again what they gave up for it, but
-    /// not more than `B`.
+    /// Removes the task at this place; those behind it move up. The other tasks regain the utilisation that they lost
+    /// when it joined, up to the total `B`.
     ///
     /// # Panics
     ///
@@ -429,7 +429,7 @@ mod tests {
     }
 
     proptest! {
-        /// Otherwise a client could lower the rates of the others by joining and leaving again and again.
+        /// Otherwise a client that joins and leaves repeatedly could lower the rates of all other clients.
         #[test]
         fn a_task_that_joins_and_leaves_costs_the_others_nothing(
             first in prop::collection::vec((1u64..20, 20u64..60, 100u64..1_000, 0u32..100), 1..6),

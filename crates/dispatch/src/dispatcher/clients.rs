@@ -195,9 +195,9 @@ impl LoopClients {
         }
     }
 
-    /// The declared load with this task at the lowest rates, in parts per million of the CPU. It includes the places
-    /// that remain free, as if their clients had the range of the file: a client with a high lowest rate leaves room
-    /// for these.
+    /// The declared load with this task at the lowest rates, in parts per million of the CPU. It includes the free
+    /// places, as if their clients had the range of the file: so a client with a high lowest rate leaves room for other
+    /// clients.
     fn least_load(
         &self,
         epoch: usize,

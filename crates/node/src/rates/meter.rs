@@ -58,7 +58,7 @@ impl ClientMeter {
         }
         let last = self.last.fetch_max(now, Ordering::Relaxed);
         let keeps = |due: u64| {
-            // With one period, this is so. After a shorter one, the longer ones before it no longer count.
+            // A constant period never exceeds this limit. After a shorter period, earlier longer ones do not count.
             let due = due.min(last.saturating_add(period.saturating_mul(BURST)));
             let within = due.saturating_sub(now) <= period.saturating_mul(BURST - 1);
             within.then(|| due.max(now).saturating_add(period))

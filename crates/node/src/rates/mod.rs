@@ -137,7 +137,7 @@ impl Drop for ServedRates {
         // It does nothing that could panic.
         self.pacer.take().into_iter().for_each(|thread| drop(thread.join()));
         self.orb.shutdown();
-        // Clients that joined meanwhile.
+        // Ends clients that joined during the shutdown.
         self.clients.end();
     }
 }

@@ -34,7 +34,7 @@ use crate::shared::random;
 /// vanished.
 const SILENCE: Span = Span::from_secs(10);
 
-/// The same in overload, when requests of the client may be unread.
+/// The same if requests of the client may be unread, as in overload.
 const UNREAD_SILENCE: Span = Span::from_secs(60);
 
 /// The longest time between two checks of the clients.
@@ -233,7 +233,7 @@ impl RegisteredClients {
 
     /// The present period of a client. The second value is true if it calls no more often than samples require.
     pub fn poll(&self, ticket: u64) -> Result<(Span, bool), RateRefusal> {
-        // It cannot leave meanwhile: its place and gate are not those of another client.
+        // With this lock the client cannot leave, so its place and gate do not belong to another client.
         let table = self.table.lock();
         let client = table.get(&ticket).ok_or_else(|| unknown(ticket))?;
         client.called.store(now(), Ordering::Relaxed);

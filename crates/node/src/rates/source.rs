@@ -46,7 +46,7 @@ impl JoinSource {
 /// The most sources whose joins are counted.
 const SOURCES: usize = 256;
 
-/// Joins of one source a second.
+/// The joins that one source may make in each second.
 const RATE: u64 = 2;
 
 /// Joins of all sources a second: a machine may have many addresses.
@@ -55,14 +55,14 @@ const RATE_OF_ALL: u64 = 64;
 /// Limits how often the clients of each source join: a join changes the rates of the other clients.
 #[derive(Debug)]
 pub(super) struct JoinLimits {
-    /// At once.
+    /// The most joins of one source at once.
     burst: u64,
     all: PiMutex<Allowance>,
     sources: PiMutex<BTreeMap<JoinSource, (u64, Allowance)>>,
 }
 
 impl JoinLimits {
-    /// For a loop with so many places. All clients of one source may join twice at once.
+    /// Limits for a loop with this number of places. At once, a source may join twice as often as there are places.
     pub fn new(places: usize) -> JoinLimits {
         let burst = 2 * places as u64;
         let all = PiMutex::new(Allowance::new(RATE_OF_ALL, burst.max(RATE_OF_ALL)));
