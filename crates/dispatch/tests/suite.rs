@@ -382,7 +382,7 @@ impl<'a> Caller<'a> {
                     value: 1,
                     label: ClientLabel::new("pilot"),
                 };
-                let Ok((client, task)) = self.dispatcher.place_client(&claim) else { return };
+                let Ok((client, task)) = self.dispatcher.place_client(&claim, None) else { return };
                 let wcet = self.system.setting(self.dispatcher.region(), OperationId(3)).wcet;
                 assert!(task.estimate >= claim.estimate && task.estimate <= wcet);
                 assert!(task.shortest >= claim.shortest && task.longest <= claim.longest);
