@@ -63,6 +63,7 @@ impl<'a> InputValue<'a> {
             "[]" => InputValue::List(&[]),
             _ => match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
                 Some(text) => InputValue::Text(text),
+                None if text.contains('.') => InputValue::Float(text),
                 None => InputValue::Whole(text.parse().ok()),
             },
         }
