@@ -78,12 +78,20 @@ impl JoinLimits {
         }
         let (at, allowance) = sources.entry(source).or_insert_with(|| (0, Allowance::new(RATE, self.burst)));
         *at = now;
-        allowance.take(now) && self.all.lock().take(now)
+        if !allowance.take(now) {
+            return false;
+        }
+        let allows = self.all.lock().take(now);
+        if !allows {
+            allowance.give_back();
+        }
+        allows
     }
 
-    /// A client of this source was allowed to join, but did not.
+    /// A client of this source was allowed to join, but did not: other sources have its join, too.
     pub fn give_back(&self, source: JoinSource) {
         self.sources.lock().entry(source).and_modify(|(_, allowance)| allowance.give_back());
+        self.all.lock().give_back();
     }
 }
 
@@ -104,6 +112,21 @@ mod tests {
         let many = (0..=u16::MAX).map(u16::to_be_bytes).map(|[high, low]| JoinSource::V4([11, 0, high, low]));
         assert_eq!(many.filter(|source| limits.allows(*source, 3 * second)).count() as u64, RATE_OF_ALL);
         assert_eq!(limits.sources.lock().len(), SOURCES);
+    }
+
+    #[test]
+    fn joins_that_fail_use_up_no_limit() {
+        let (limits, source) = (JoinLimits::new(4), JoinSource::Own);
+        let second = 1_000_000_000;
+        for _ in 0..2 * RATE_OF_ALL {
+            assert!(limits.allows(source, second));
+            limits.give_back(source);
+        }
+        // A refusal for the limit of all sources costs the source nothing.
+        let many = (0..RATE_OF_ALL as u8).map(|low| JoinSource::V4([11, 0, 0, low]));
+        assert_eq!(many.filter(|source| limits.allows(*source, second)).count() as u64, RATE_OF_ALL);
+        assert!((0..20).all(|_| !limits.allows(source, second)));
+        assert_eq!((0..20).filter(|_| limits.allows(source, 2 * second)).count(), 8);
     }
 
     #[test]
