@@ -329,6 +329,10 @@ mod tests {
     }
 
     fn feedback(tasks: &[AdaptiveTask], start: StartRates) -> Result<Feedback, FeedbackError> {
+        divided("proportional", tasks, start)
+    }
+
+    fn divided(divide: &str, tasks: &[AdaptiveTask], start: StartRates) -> Result<Feedback, FeedbackError> {
         let settings = FeedbackSettings {
             algorithm: FeedbackAlgorithm::FcU,
             utilisation: Share::from_percent(70),
@@ -336,7 +340,8 @@ mod tests {
             gains: ControllerGains::placed(2.0, 0.447).unwrap(),
             unlimited: false,
         };
-        Feedback::new(settings, (ASSIGNERS[0].build)(), tasks.to_vec(), start)
+        let assigner = (RateAssignerKind::named(divide).unwrap().build)();
+        Feedback::new(settings, assigner, tasks.to_vec(), start)
     }
 
     fn near(found: f64, expected: f64) {
@@ -431,7 +436,7 @@ mod tests {
     proptest! {
         /// Otherwise a client that joins and leaves repeatedly could lower the rates of all other clients.
         #[test]
-        fn a_task_that_joins_and_leaves_costs_the_others_nothing(
+        fn a_task_that_joins_and_leaves_costs_other_tasks_nothing(
             first in prop::collection::vec((1u64..20, 20u64..60, 100u64..1_000, 0u32..100), 1..6),
             joins in prop::collection::vec((1u64..20, 20u64..60, 100u64..1_000), 1..20),
             by_value in any::<bool>(),
@@ -442,16 +447,8 @@ mod tests {
                 MS(shortest + (longest - shortest) * u64::from(*at) / 100)
             };
             let start = StartRates::Given(first.iter().map(within).collect());
-            let settings = FeedbackSettings {
-                algorithm: FeedbackAlgorithm::FcU,
-                utilisation: Share::from_percent(70),
-                miss_ratio: Share::ZERO,
-                gains: ControllerGains::placed(2.0, 0.447).unwrap(),
-                unlimited: false,
-            };
             let divide = if by_value { "value" } else { "proportional" };
-            let assigner = (RateAssignerKind::named(divide).unwrap().build)();
-            let mut feedback = Feedback::new(settings, assigner, tasks, start).unwrap();
+            let mut feedback = divided(divide, &tasks, start).unwrap();
             let total = sum(&feedback.tasks, &feedback.periods);
             for (estimate, shortest, longest) in joins {
                 let new = task(estimate, shortest, longest);
