@@ -214,7 +214,7 @@ fn a_hundred_processors_reach_their_set_points() {
     reach_their_set_points(100);
 }
 
-/// `cargo test -p hyoshi-control --features eucon --test suite thousand -- --ignored --nocapture`
+/// `cargo test -p hyoshi-control --features eucon --test suite deucon:: -- --ignored --nocapture`
 #[test]
 #[ignore = "lasts half a minute"]
 fn a_thousand_processors_reach_their_set_points() {

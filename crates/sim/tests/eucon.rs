@@ -241,7 +241,7 @@ fn deucon_holds_the_utilisations_of_fifty_processors() {
     holds(50, 60);
 }
 
-/// `cargo test -p hyoshi-sim --features eucon --test suite thousand -- --ignored --nocapture`
+/// `cargo test -p hyoshi-sim --features eucon --test suite eucon:: -- --ignored --nocapture`
 #[test]
 #[ignore = "lasts a minute"]
 fn deucon_holds_the_utilisations_of_a_thousand_processors() {
