@@ -124,9 +124,10 @@ fn a_host_that_ignores_its_rate_is_reported_and_held_to_it() {
     let text = adapted();
     let system = system(&text);
     let drone = other("drone", &system, 0, None);
-    let orb = serve(&system, &drone);
     let mut station = Host::start(&text, STATION, Span::ZERO).unwrap();
+    // The station begins the run alone. It would wait for the proposal of the first host, which `Other` never makes.
     let agreed = station.agree().unwrap();
+    let orb = serve(&system, &drone);
     let mut running = station.begin(&agreed);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
