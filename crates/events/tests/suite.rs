@@ -124,8 +124,9 @@ fn a_slow_subscriber_loses_its_own_events_only() {
 #[test]
 fn a_suspended_subscriber_receives_nothing_until_it_resumes() {
     let (channel, running) = start();
-    let witness = channel.subscribe(&["state/map"], Subscription::default()).unwrap();
     let paused = channel.subscribe(&["state/map"], Subscription::default()).unwrap();
+    // It subscribes last, so the other one has an event before it.
+    let witness = channel.subscribe(&["state/map"], Subscription::default()).unwrap();
     publish(&channel, "state/map", b"a");
     settled(&channel, &witness, 1);
     paused.suspend();

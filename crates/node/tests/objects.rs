@@ -19,6 +19,7 @@ use crate::common::{folder, unused_address};
 use crate::peer;
 use crate::privileges::missing;
 use crate::tracking::{CallbackStub, LocateError, Named, Position, Tracker, TrackerStub};
+use crate::undisturbed::undisturbed;
 
 /// Host `a` steers, and calls the map of host `b`, which looks with the eye of host `a`.
 fn text(map: &str, eye: &str) -> String {
@@ -294,6 +295,10 @@ fn a_body_that_does_not_call_leads_to_the_method_all_the_same() {
 
 #[test]
 fn nested_calls_of_a_hundred_callers_through_lanes_of_one_thread_end_within_their_bounds() {
+    undisturbed(nested_calls);
+}
+
+fn nested_calls() {
     const CALLERS: usize = 100;
     // A processor has at most 16 threads in a lane: each of 7 has the threads for its callers and one more.
     const TOGETHER: usize = 15;

@@ -21,8 +21,12 @@ mod rates;
 mod reboot;
 mod replicas;
 mod requests;
+#[path = "../../os/tests/common/steal.rs"]
+mod steal;
 mod strangers;
 mod threads;
 mod tls;
 #[path = "../../orb/tests/common/tracking.rs"]
 mod tracking;
+#[path = "../../os/tests/common/undisturbed.rs"]
+mod undisturbed;

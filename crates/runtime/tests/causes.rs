@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cold::Cold;
-use common::{Ran, missing, privileged, run_beside, undisturbed, work};
+use common::{Ran, missing, privileged, run_beside, undisturbed::undisturbed, work};
 use hyoshi_model::{Span, System};
 use hyoshi_os::{Spawn, SpawnedThread, SwitchVisibility, ThreadPolicy, allowed_cpus};
 use hyoshi_replay::blame::{Blame, Interest, ResponseBreakdown, ResponsePart};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use hyoshi_model::{OperationId, Span, System};
 use hyoshi_runtime::{EventFeed, EventInput, JobContext, Node, Rejected, RunningNode, SuppliedEvent};
 
-use crate::common::{plan, system, undisturbed};
+use crate::common::{plan, system, undisturbed::undisturbed};
 
 const CHANNEL: &str = r#"
     duration = "60s"

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{privileged, run, undisturbed};
+use common::{privileged, run, undisturbed::undisturbed};
 #[cfg(feature = "eucon")]
 use hyoshi_model::Span;
 use hyoshi_model::{OperationId, ProcessorId};

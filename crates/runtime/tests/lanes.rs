@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Ran, privileged, run, run_on, run_with, undisturbed, work};
+use common::{Ran, privileged, run, run_on, run_with, undisturbed::undisturbed, work};
 use hyoshi_model::Span;
 use hyoshi_runtime::EndedBy;
 use hyoshi_trace::{DispatchDecision, JobOutcome};

@@ -12,7 +12,7 @@ use hyoshi_os::MonotonicClock;
 use hyoshi_runtime::{ArrivedRequest, JobContext, Node, Prepared, Refuse, RequestReader, RunningNode};
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
-use crate::common::{plan, system, undisturbed};
+use crate::common::{plan, system, undisturbed::undisturbed};
 
 const SERVER: &str = r#"
     duration = "60s"

@@ -6,6 +6,8 @@
 mod privileges;
 #[path = "../../../os/tests/common/steal.rs"]
 mod steal;
+#[path = "../../../os/tests/common/undisturbed.rs"]
+pub mod undisturbed;
 
 pub use privileges::missing;
 use std::sync::{Arc, Mutex};
@@ -16,23 +18,9 @@ use hyoshi_os::SwitchVisibility;
 use hyoshi_runtime::{Finished, Node, RunNote, RunningNode};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, TraceEvent};
-use steal::stolen;
 
 /// One run at a time: two runs on one CPU would delay each other.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Runs a test, and repeats it if it fails while a hypervisor used CPU time, which stalls every thread for up to 10 ms.
-/// The fifth failure always counts; without stolen time the first one does.
-pub fn undisturbed(test: impl Fn()) {
-    for attempt in 1.. {
-        let before = stolen();
-        let Err(failure) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)) else { return };
-        if attempt == 5 || stolen() == before {
-            std::panic::resume_unwind(failure);
-        }
-        eprintln!("attempt {attempt}: a hypervisor took CPU time");
-    }
-}
 
 /// The results of a run.
 pub struct Ran {
