@@ -50,7 +50,7 @@ fn restarted(kind: &RateAssignerKind, tasks: &[AdaptiveTask], base: &[Span]) -> 
 
 fn assigned(assigner: &dyn RateAssigner, tasks: &[AdaptiveTask], total: f64) -> Vec<Span> {
     let mut periods = vec![Span::ZERO; tasks.len()];
-    assigner.assign(tasks, total, &mut periods);
+    assigner.assign(tasks, total.into(), &mut periods, &mut vec![0; tasks.len()]);
     periods
 }
 

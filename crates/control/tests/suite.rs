@@ -16,3 +16,4 @@ mod feedback_laws;
 mod file;
 mod periods;
 mod policies;
+mod service_levels;

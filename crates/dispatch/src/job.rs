@@ -119,6 +119,8 @@ pub struct Job {
     pub(crate) critical_legs: u16,
     /// The epoch of its release.
     pub epoch: u16,
+    /// The place of its service level among those of its operation.
+    pub service_level: u8,
     /// Its lane.
     pub lane: u8,
     /// Its level.

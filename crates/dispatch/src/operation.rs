@@ -6,8 +6,8 @@ use alloc::{
 };
 
 use hyoshi_model::{
-    Correlation, Deadline, Instant, JobId, OnBusy, OnMiss, OnOverrun, OperationId, ProcessorId, QueueLimit, Setting,
-    Span, System, Trigger,
+    Correlation, Deadline, Instant, JobId, OnBusy, OnMiss, OnOverrun, OperationId, ProcessorId, QueueLimit,
+    ServiceLevel, Setting, Span, System, Trigger,
     execution_time::{self, Stream},
 };
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
@@ -40,6 +40,9 @@ pub(crate) struct OperationState {
     pub offset: Span,
     pub jitter: Span,
     pub wcet: Span,
+    /// Its service levels, and the place of the one for its next jobs.
+    pub levels: Vec<ServiceLevel>,
+    pub service_level: u8,
     pub deadline: Deadline,
     pub legs: u16,
     pub critical_legs: u16,
@@ -180,6 +183,11 @@ impl OperationState {
             offset: Span::ZERO,
             jitter: Span::ZERO,
             wcet: Span::ZERO,
+            levels: operation.levels.clone(),
+            service_level: {
+                let of_loop = system.feedback.iter().find(|one| one.processor == operation.on);
+                of_loop.map_or(operation.levels.len().saturating_sub(1), |one| one.start_level(&operation.levels)) as u8
+            },
             deadline: Deadline::Own(Span::ZERO),
             legs: 1,
             critical_legs: 0,

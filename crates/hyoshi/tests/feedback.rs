@@ -23,6 +23,30 @@ fn other_gains_are_tried_on_the_recorded_jobs() {
     assert!(refused.err.contains("--gains has no effect: system `"), "{}", refused.err);
 }
 
+#[test]
+fn service_levels_follow_the_load_and_are_the_same_in_a_replay() {
+    let place = Place::new();
+    let levels = |json: &Value| {
+        let rates = json["processors"][0]["feedback"]["rates"].as_array().unwrap().clone();
+        let of = |rate: &Value| rate["level"].as_object().map(|level| Value::Object(level.clone()));
+        rates.iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let file = example("service-levels.toml");
+    let json = place.hyoshi(&format!("sim {file} --record sim.hyo --format json")).json();
+    let found = levels(&json);
+    assert_eq!((&found[1]["operation"], &found[1]["name"]), (&"detect".into(), &"full".into()), "{found:?}");
+    // It rises at the start and after the load, and falls under it.
+    assert!((3..=6).contains(&found[1]["changes"].as_u64().unwrap()), "{found:?}");
+    assert_eq!(levels(&place.hyoshi("trace summary sim.hyo --format json").json()), found);
+    assert_eq!(levels(&place.hyoshi("sim --from sim.hyo --format json").json()), found);
+    place.hyoshi("trace replay sim.hyo").exits(0);
+    let ran = place.hyoshi(&format!("run {file} --duration 1s --record run.hyo --format json")).json();
+    assert_eq!(levels(&ran).len(), 2);
+    place.hyoshi("trace replay run.hyo").exits(0);
+    let refused = place.hyoshi(&format!("run {file} --freeze fixed.toml")).exits(2);
+    assert!(refused.err.contains("`detect` has service levels, which cannot be frozen"), "{}", refused.err);
+}
+
 /// The server's loop sets the client's rate; at its lowest, requests use 5 % of the server's CPU.
 fn client_and_server() -> String {
     let (client, server) = (unused_address(), unused_address());

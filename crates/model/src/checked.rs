@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use crate::feedback::{DesignGains, FeedbackLoop, StartRates};
+use crate::feedback::{DesignGains, FeedbackLoop, MOST_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId};
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
@@ -42,6 +42,7 @@ impl System {
     /// - a processor has at most one feedback loop, with a period, set points from 0 to 1, gains from 1e-6 to 1e6,
     ///   and an operation to adapt; given start rates are one for each;
     /// - the loops of a group have one period, and start at the lowest or the highest rates;
+    /// - an operation has no service level, or 2 to 8, with rising worst cases and values that do not fall;
     /// - only triggered operations have a timeout or a lifespan;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
@@ -118,6 +119,10 @@ fn check(contents: &Contents) {
                 && replication.to.is_sorted_by(|one, next| one < next)
         });
         assert!(replicas, "operation `{name}` must have replicas on other hosts, once each, in their order");
+        let rising = one.levels.is_sorted_by(|one, next| one.wcet < next.wcet && one.value <= next.value);
+        let positive = one.levels.iter().all(|level| !level.wcet.is_zero());
+        let few = one.levels.len() != 1 && one.levels.len() <= MOST_LEVELS;
+        assert!(rising && positive && few, "operation `{name}` must have levels with rising times and values");
         let known = uses.iter().all(|(resource, _)| resource.index() < contents.resources.len());
         assert!(known, "operation `{name}` must use resources of the system");
     }
@@ -138,10 +143,8 @@ fn check(contents: &Contents) {
         assert!(known, "a feedback loop must have a processor of its own");
         let name = &contents.processor(one.processor).name;
         let adapted = contents.adapted_on(one.processor).len();
-        assert!(
-            adapted > 0 || contents.with_clients_on(one.processor).next().is_some(),
-            "the loop of processor `{name}` must have an operation to adapt"
-        );
+        let idle = contents.has_no_adapted_work(one.processor);
+        assert!(!idle, "the loop of processor `{name}` must have an operation to adapt");
         let gains = [one.gains.ga, one.gains.gm].iter().all(|gain| DesignGains::RANGE.contains(gain));
         let points = [
             (one.algorithm.uses_utilisation(), one.utilisation_ppm),

@@ -1,6 +1,7 @@
 //! Feedback control of rates: the loops that adapt operations with a range of rates.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::endpoint::Endpoint;
@@ -217,6 +218,37 @@ impl FeedbackLoop {
     }
 }
 
+/// The most service levels of an operation.
+pub const MOST_LEVELS: usize = 8;
+
+/// One of several ways to do the jobs of an operation, as in imprecise computation (Liu et al., "Algorithms for
+/// Scheduling Imprecise Computations", IEEE Computer 24(5), 1991).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceLevel {
+    /// Its name: the body of a job reads it.
+    pub name: String,
+    /// The worst-case execution time of a job.
+    pub wcet: Span,
+    /// The worth of one job.
+    pub value: u32,
+}
+
+/// A time that is declared for jobs of the last of these levels, at the level at `place`: in proportion to the worst
+/// cases. The same without levels.
+pub fn at_level(levels: &[ServiceLevel], place: usize, time: Span) -> Span {
+    let (Some(level), Some(last)) = (levels.get(place), levels.last()) else { return time };
+    let nanos = u128::from(time.as_nanos()) * u128::from(level.wcet.as_nanos());
+    Span::from_nanos(u64::try_from(nanos / u128::from(last.wcet.as_nanos().max(1))).unwrap_or(u64::MAX))
+}
+
+impl FeedbackLoop {
+    /// The level before the first sample of an operation with these levels: the lowest, or the last one if the loop
+    /// starts at the highest rates.
+    pub fn start_level(&self, levels: &[ServiceLevel]) -> usize {
+        if self.start == StartRates::Highest { levels.len().saturating_sub(1) } else { 0 }
+    }
+}
+
 /// Operations with one rate, which a loop sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdaptedOperations {
@@ -238,7 +270,7 @@ impl FeedbackLoop {
 }
 
 impl Contents {
-    /// The declared load of a processor in an epoch at the lowest rates, in parts per million, rounded down. It
+    /// The declared load of a processor in an epoch at the lowest rates and levels, in parts per million, rounded down. It
     /// includes as many registered clients as the file allows.
     pub fn least_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let of_clients = self.with_clients_on(processor).filter_map(|id| {
@@ -253,14 +285,18 @@ impl Contents {
     /// The same without registered clients.
     pub fn least_own_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let mut load = u128::from(self.utilisation_ppm(epoch, processor));
-        for id in self.adapted_on(processor).into_iter().flat_map(|one| one.here) {
-            let setting = self.setting(epoch, id);
+        let adapted = self.adapted_on(processor).into_iter().flat_map(|one| one.here);
+        for id in adapted.chain(self.with_levels_on(processor)) {
+            let (setting, levels) = (self.setting(epoch, id), &self.operation(id).levels);
             if !setting.enabled {
                 continue;
             }
-            let work = u128::from(setting.wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
-            let at = |period: Span| work / u128::from(period.as_nanos().max(1));
-            load = load.saturating_sub(at(setting.period)) + at(setting.slowest);
+            let part = |wcet: Span, period: Span| {
+                let work = u128::from(wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
+                work / u128::from(period.as_nanos().max(1))
+            };
+            let lowest = part(at_level(levels, 0, setting.wcet), setting.slowest);
+            load = load.saturating_sub(part(setting.wcet, setting.period)) + lowest;
         }
         u64::try_from(load).unwrap_or(u64::MAX)
     }
@@ -278,6 +314,22 @@ impl Contents {
     pub fn with_clients_on(&self, processor: ProcessorId) -> impl Iterator<Item = OperationId> + '_ {
         let ids = (0..self.operations.len() as u32).map(OperationId);
         ids.filter(move |id| self.operation(*id).on == processor && self.operation(*id).clients.is_some())
+    }
+
+    /// The operations of a processor with service levels and a fixed rate.
+    pub fn with_levels_on(&self, processor: ProcessorId) -> impl Iterator<Item = OperationId> + '_ {
+        let ids = (0..self.operations.len() as u32).map(OperationId);
+        let chosen = move |id: &OperationId| {
+            let one = self.operation(*id);
+            one.on == processor && !one.levels.is_empty() && self.adapted_by(*id).is_none()
+        };
+        ids.filter(chosen)
+    }
+
+    /// Whether the loop of a processor has nothing to adapt.
+    pub fn has_no_adapted_work(&self, processor: ProcessorId) -> bool {
+        let mut others = self.with_clients_on(processor).chain(self.with_levels_on(processor));
+        self.adapted_on(processor).is_empty() && others.next().is_none()
     }
 
     /// For each operation, whether a loop adapts the rate of one of its roots, or of a root's clients.

@@ -7,7 +7,7 @@ use crate::costs::Costs;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
-use crate::feedback::FeedbackLoop;
+use crate::feedback::{FeedbackLoop, ServiceLevel};
 use crate::gateway::Gateway;
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
@@ -214,6 +214,8 @@ pub struct Operation {
     pub min_interval: Option<Span>,
     /// The clients of an operation that requests release, if a feedback loop sets their rates.
     pub clients: Option<ClientRates>,
+    /// Its service levels, the shortest worst case first. A feedback loop chooses one for each job.
+    pub levels: Vec<ServiceLevel>,
     /// Its body may call any object, at any time, and wait for the reply: `check` knows neither what it calls nor how
     /// long it waits.
     pub calls_any: bool,

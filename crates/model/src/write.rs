@@ -11,7 +11,7 @@ use crate::checked::System;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
-use crate::feedback::{FeedbackLoop, LoadMeasure, RateDivision, StartRates};
+use crate::feedback::{FeedbackLoop, LoadMeasure, RateDivision, ServiceLevel, StartRates};
 use crate::gateway::Gateway;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
@@ -672,6 +672,12 @@ impl Template<'_> {
             let every = one_or_pair((shortest, longest));
             line(text, "clients", format!("{{ every = {every}, most = {most} }}"));
         }
+        if !operation.levels.is_empty() {
+            let level = |one: &ServiceLevel| {
+                format!("{{ name = {}, wcet = {}, value = {} }}", quoted(&one.name), time(one.wcet), one.value)
+            };
+            line(text, "levels", format!("[{}]", operation.levels.iter().map(level).collect::<Vec<_>>().join(", ")));
+        }
         if !operation.reads.is_empty() {
             line(text, "reads", list(&operation.reads));
         }
@@ -797,7 +803,8 @@ fn changes(
     if differs(&|before| before.wcet == now.wcet) {
         changes.push(("wcet", time(now.wcet)));
     }
-    if !now.bcet.is_zero() && differs(&|before| before.bcet == now.bcet) {
+    // With levels it follows from the lowest one.
+    if !now.bcet.is_zero() && operation.levels.is_empty() && differs(&|before| before.bcet == now.bcet) {
         changes.push(("bcet", time(now.bcet)));
     }
     if differs(&|before| before.execution_time == now.execution_time) {

@@ -170,6 +170,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         trigger: Trigger::Periodic,
         min_interval: None,
         clients: None,
+        levels: vec![],
         calls_any: false,
         reads: vec![],
         critical: false,

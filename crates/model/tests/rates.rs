@@ -1,6 +1,6 @@
 //! Rates of releases, and the load that they cause on a processor.
 
-use hyoshi_model::{DesignGains, ProcessorId, read};
+use hyoshi_model::{DesignGains, ProcessorId, Span, at_level, read};
 
 #[test]
 fn a_merge_is_released_as_often_as_all_its_triggers_together_and_a_join_as_the_slowest() {
@@ -47,4 +47,38 @@ fn a_loop_with_one_design_gain_has_the_default_of_the_other() {
     let default = loop_with("");
     assert_eq!(loop_with("gains = { ga = 1.2 }"), DesignGains { ga: 1.2, ..default });
     assert_eq!(loop_with("gains = { gm = 0.2 }"), DesignGains { gm: 0.2, ..default });
+}
+
+#[test]
+fn the_least_load_is_that_of_the_lowest_levels_and_rates() {
+    let text = "name = 'levels'
+        [feedback.main]
+        algorithm = 'FC-U'
+        utilisation = '70%'
+        divide = 'value'
+        [processor.main]
+        [operation.a]
+        rate = '10Hz'
+        levels = [{ name = 'b', wcet = '40ms', value = 2 }, { name = 'a', wcet = '10ms', value = 1 }]
+        takes = { uniform = ['20ms', '40ms'] }
+        [operation.b]
+        rate = ['5Hz', '10Hz']
+        levels = [{ name = 'a', wcet = '20ms', value = 1 }, { name = 'b', wcet = '30ms', value = 1 }]
+        wcet = '30ms'
+        [operation.c]
+        after = { all = ['b'] }
+        wcet = '10ms'";
+    let system = read(text, "levels.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    assert_eq!(system.utilisation_ppm(0, ProcessorId(0)), 800_000);
+    // 10 x 10 ms, 5 x 20 ms, 5 x 10 ms.
+    assert_eq!(system.least_load_ppm(0, ProcessorId(0)), 250_000);
+    let first = &system.operations[0];
+    assert_eq!(first.levels.iter().map(|level| &*level.name).collect::<Vec<_>>(), ["a", "b"]);
+    // The largest level has the declared worst case, and the lowest the best case of the drawn times.
+    let setting = &system.epochs[0].settings[0];
+    assert_eq!([setting.wcet, setting.bcet], [Span::from_millis(40), Span::from_millis(5)]);
+    assert_eq!(at_level(&first.levels, 0, Span::from_millis(20)), Span::from_millis(5));
+    // It is written with its levels.
+    let written = hyoshi_model::write(&system);
+    assert_eq!(read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system, system);
 }

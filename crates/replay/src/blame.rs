@@ -435,7 +435,8 @@ impl<'a> Blame<'a> {
     fn used(&mut self, job: JobId, epoch: usize, used: Span, ended: bool) {
         if job.operation.index() < self.system.operations.len() {
             let epoch = epoch.min(self.system.epochs.len() - 1);
-            let declared = self.system.setting(epoch, job.operation).wcet;
+            let declared = self.cpu.live(job).and_then(|live| live.wcet);
+            let declared = declared.unwrap_or_else(|| self.system.setting(epoch, job.operation).wcet);
             self.overruns.used(Overrun { job, declared, used, ended });
         }
     }
@@ -461,7 +462,8 @@ impl<'a> Blame<'a> {
         let mut spans: Vec<(ResponsePart, Span)> =
             parts.drain(..).map(|(kind, from, to)| (kind, to.since(from))).collect();
         let epoch = usize::from(end.epoch).min(self.system.epochs.len() - 1);
-        let wcet = self.system.setting(epoch, end.job.operation).wcet;
+        let of_level = live.as_ref().and_then(|live| live.wcet);
+        let wcet = of_level.unwrap_or_else(|| self.system.setting(epoch, end.job.operation).wcet);
         let mut stolen_before = Span::ZERO;
         if let Some(mut breakdown) = live.and_then(|live| live.breakdown) {
             self.log[breakdown.next.min(self.log.len())..].iter().for_each(|change| breakdown.apply(change));

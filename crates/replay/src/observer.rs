@@ -114,6 +114,7 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Switch { .. }
                     | DispatchDecision::Sample { .. }
                     | DispatchDecision::Retime { .. }
+                    | DispatchDecision::Level { .. }
                     | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
@@ -160,7 +161,10 @@ impl<'a> Observer<'a> {
             }
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
             TraceEvent::Decision(
-                DispatchDecision::Sample { .. } | DispatchDecision::Retime { .. } | DispatchDecision::Pace { .. },
+                DispatchDecision::Sample { .. }
+                | DispatchDecision::Retime { .. }
+                | DispatchDecision::Level { .. }
+                | DispatchDecision::Pace { .. },
             )
             | TraceEvent::Input(
                 Input::Retime { .. } | Input::Adapt { .. } | Input::Join { .. } | Input::Leave { .. },

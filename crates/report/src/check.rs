@@ -15,6 +15,7 @@ use serde::Serialize;
 
 pub mod feedback;
 pub mod groups;
+mod levels;
 mod margins;
 mod programs;
 

@@ -59,7 +59,32 @@ pub struct SteadySummary {
     pub miss_ratio_ppm: u64,
 }
 
-/// One operation with an adapted rate, or one client of an operation.
+/// The service level of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServiceLevelSummary {
+    /// The operation.
+    pub operation: String,
+    /// The name of its level at the end.
+    pub name: String,
+    /// How often its level changed.
+    pub changes: u64,
+}
+
+/// The level of an operation with levels.
+fn level_of(
+    system: &System,
+    of: &FeedbackLoop,
+    history: &FeedbackHistory,
+    id: OperationId,
+) -> Option<ServiceLevelSummary> {
+    let operation = system.operation(id);
+    let (place, changes) =
+        history.level(id).map_or((of.start_level(&operation.levels), 0), |(place, changes)| (place.into(), changes));
+    let name = operation.levels.get(place)?.name.clone();
+    Some(ServiceLevelSummary { operation: operation.name.clone(), name, changes })
+}
+
+/// One operation with an adapted rate or with service levels, or one client of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RateSummary {
     /// The operation.
@@ -72,6 +97,8 @@ pub struct RateSummary {
     pub range_ns: (u64, u64),
     /// How often its period changed.
     pub changes: u64,
+    /// The level of the operation with levels among those with this rate on the loop's processor.
+    pub level: Option<ServiceLevelSummary>,
     /// When the client joined, and when it left: `None` if it was registered at the end.
     pub joined_ns: Option<u64>,
     /// See `joined_ns`.
@@ -88,6 +115,19 @@ impl RateSummary {
             Some(client) => format!("{}, client {client}", self.operation),
             None => self.operation.clone(),
         }
+    }
+
+    fn level(&self) -> String {
+        self.level.as_ref().map_or(String::new(), |level| {
+            let changes = if level.changes == 1 { "change" } else { "changes" };
+            let name = if level.operation == self.operation { "" } else { &format!("{} ", level.operation) };
+            format!("{name}{}, {} {changes}", level.name, count(level.changes))
+        })
+    }
+
+    fn range(&self) -> String {
+        let [slowest, fastest] = [self.range_ns.1, self.range_ns.0].map(hertz);
+        if self.range_ns.0 == self.range_ns.1 { slowest } else { format!("{slowest} – {fastest}") }
     }
 
     fn at_the_end(&self) -> String {
@@ -147,10 +187,12 @@ impl FeedbackSummary {
         let setters = system.rate_setters();
         let own = setters.iter().filter(|(_, place)| system.feedback[**place].processor == of.processor);
         let here = system.adapted_on(of.processor);
-        let rates = own.map(|(root, _)| {
-            let setting = system.setting(0, *root);
-            let (period, changes) = changed.get(root).copied().unwrap_or_else(|| (of.start_of(system, *root), 0));
-            let here = here.iter().find(|one| one.root == *root).map_or(&[][..], |one| &one.here);
+        let here = |root| here.iter().find(|one| one.root == root).map_or(Vec::new(), |one| one.here.clone());
+        let own: Vec<_> = own.map(|(root, _)| (*root, here(*root))).collect();
+        let leveled = system.with_levels_on(of.processor).map(|id| (id, vec![id]));
+        let rates = own.into_iter().chain(leveled).map(|(root, here)| {
+            let setting = system.setting(0, root);
+            let (period, changes) = changed.get(&root).copied().unwrap_or_else(|| (of.start_of(system, root), 0));
             let work = |id: &OperationId| {
                 let setting = system.setting(0, *id);
                 setting.wcet.as_nanos().saturating_mul(setting.legs.into())
@@ -169,7 +211,8 @@ impl FeedbackSummary {
             RateSummary {
                 declared_ns: here.iter().map(work).fold(0, u64::saturating_add),
                 measured_ns: here.iter().map(mean).sum(),
-                operation: system.operation(*root).name.clone(),
+                level: here.iter().find_map(|id| level_of(system, of, history, *id)),
+                operation: system.operation(root).name.clone(),
                 client: None,
                 period_ns: period.as_nanos(),
                 range_ns: (setting.period.as_nanos(), setting.slowest.as_nanos()),
@@ -187,6 +230,7 @@ impl FeedbackSummary {
             changes: one.changes,
             declared_ns: one.task.estimate.as_nanos(),
             measured_ns: None,
+            level: None,
             joined_ns: Some(one.joined.as_nanos()),
             left_ns: one.left.map(Instant::as_nanos),
         }));
@@ -241,6 +285,11 @@ pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rate
         }
         if found.len() > rates && rates > 0 {
             line += &format!("  … and {} more rates", found.len() - rates);
+        }
+        let adapted = system.adapted_on(one.processor).into_iter().flat_map(|adapted| adapted.here);
+        let leveled = adapted.chain(system.with_levels_on(one.processor));
+        for level in leveled.filter_map(|id| level_of(system, one, history, id)).take(rates) {
+            line += &format!("  {} {}", level.operation, level.name);
         }
         let clients = history.clients().0.iter().filter(|client| client.left.is_none());
         for client in clients.take(rates) {
@@ -309,15 +358,17 @@ impl Summary {
             column("range"),
             column("at the end"),
             column("changes").spare(1),
+            column("level").if_any(),
             column("declared time").spare(1),
             column("mean time"),
         ];
         let rates = self.loops().flat_map(|(_, one)| &one.rates).map(|one| {
             vec![
                 CellValue::words(one.name()),
-                CellValue::figure(format!("{} – {}", hertz(one.range_ns.1), hertz(one.range_ns.0))),
+                CellValue::figure(one.range()),
                 CellValue::figure(one.at_the_end()),
                 CellValue::figure(count(one.changes)),
+                CellValue::words(one.level()),
                 CellValue::time(one.declared_ns),
                 CellValue::figure(one.measured_ns.map_or("-".into(), nanos)),
             ]
@@ -346,11 +397,12 @@ impl Summary {
                     }
                     table {
                         thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" }
-                            th class="n" { "declared time" } th class="n" { "mean time" } } }
+                            th { "level" } th class="n" { "declared time" } th class="n" { "mean time" } } }
                         tbody { @for rate in one.rates.iter().take(crate::terminal::MOST_ROWS) { tr {
                             td { (rate.name()) }
-                            td class="n" { (hertz(rate.range_ns.1)) " – " (hertz(rate.range_ns.0)) }
+                            td class="n" { (rate.range()) }
                             td class="n" { (rate.at_the_end()) }
+                            td { (rate.level()) }
                             td class="n" { (nanos(rate.declared_ns)) }
                             td class="n" { (rate.measured_ns.map_or("-".into(), nanos)) }
                         } } }

@@ -97,6 +97,48 @@ fn feedback() -> Value {
     serde_json::to_value(one).unwrap()
 }
 
+/// Two operations with levels: one has a fixed rate, the other follows an adapted one.
+const LEVELS: &str = "name = 'levels'\n[processor.main]\nhard_cap = '100%'\n\
+    [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '50%'\ndivide = 'value'\n\
+    [operation.track]\nrate = '10Hz'\n\
+    levels = [{ name = 'coarse', wcet = '20ms', value = 1 }, { name = 'full', wcet = '60ms', value = 2 }]\n\
+    [operation.grab]\nrate = ['1Hz', '5Hz']\nwcet = '10ms'\n\
+    [operation.show]\nafter = { all = ['grab'] }\n\
+    levels = [{ name = 'grid', wcet = '10ms', value = 3 }, { name = 'mesh', wcet = '30ms', value = 5 }]\n";
+
+#[test]
+fn service_levels_are_in_reports_and_checks() {
+    let system = hyoshi_model::read(LEVELS, "levels.toml", None).unwrap().system;
+    let mut histories = FeedbackHistories::new(&system);
+    let sample = DispatchDecision::Sample { utilisation: Some(300_000), ended: 1, missed: 0, total: 300_000 };
+    let level = |level| DispatchDecision::Level { operation: OperationId(2), level };
+    for (second, decision) in (4..).zip([sample, level(1), level(0), level(1)]) {
+        let at = Instant::ZERO + Span::from_secs(second);
+        histories.event(ProcessorId(0), at, &TraceEvent::Decision(decision));
+    }
+    let stats = hyoshi_trace::Stats::new(&system);
+    let of = (&histories.all()[0], &stats);
+    let one = hyoshi_report::FeedbackSummary::new(&system, &system.feedback[0], of, Span::from_secs(8));
+    let levels = one.rates.iter().map(|rate| {
+        let level = rate.level.as_ref().unwrap();
+        (&*rate.operation, &*level.operation, &*level.name, level.changes)
+    });
+    assert_eq!(levels.collect::<Vec<_>>(), [("grab", "show", "mesh", 3), ("track", "track", "coarse", 0)]);
+
+    let plan = hyoshi_sched::Plan::new(&system, &Strategies::built_in()).unwrap();
+    let report = hyoshi_sched::analyse(&system, &plan);
+    let checked = Checked::new("hyoshi check", &system, &report);
+    let json: Value = serde_json::from_str(&checked.json()).unwrap();
+    let (mut written, documented) = (BTreeSet::new(), documented(&doc()));
+    keys(&json, &mut written);
+    assert!(written.is_subset(&documented), "{:?}", written.difference(&documented));
+    assert_eq!(json["feedback"][0]["lowest_ppm"], 220_000);
+    assert_eq!(json["feedback"][0]["levels"][1], serde_json::json!({ "operation": "track", "level": "coarse" }));
+    let text = checked.terminal(hyoshi_report::TerminalStyle::PLAIN);
+    assert!(text.contains("levels that fit if jobs need their worst case: show mesh, track coarse"), "{text}");
+    assert!(text.contains("22.0 % at the lowest levels and rates"), "{text}");
+}
+
 #[test]
 fn every_key_of_a_loop_in_a_check_is_documented() {
     let system = hyoshi_model::read(LOOP, "loop.toml", None).unwrap().system;

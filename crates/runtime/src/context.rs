@@ -46,6 +46,7 @@ pub(crate) struct CurrentJob {
     pub importance: u32,
     pub critical: bool,
     pub timed_out: bool,
+    pub service_level: u8,
 }
 
 /// The timing of a job, for calls of its body.
@@ -261,6 +262,14 @@ impl<'a> JobContext<'a> {
     /// True if the operation's `timeout` released this job, not a trigger. The job then has no payload.
     pub fn timed_out(&self) -> bool {
         self.begin.now.timed_out
+    }
+
+    /// The name of the service level that the feedback loop has chosen for this job; `None` if its operation has no
+    /// levels.
+    pub fn level(&self) -> Option<&str> {
+        let current = self.current();
+        let levels = &self.system().operation(current.job.operation).levels;
+        levels.get(usize::from(current.service_level)).map(|level| level.name.as_str())
     }
 
     /// The absolute deadline of the part that runs.

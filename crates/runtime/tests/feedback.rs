@@ -2,13 +2,16 @@
 
 use crate::common;
 
-use common::{privileged, run, undisturbed::undisturbed};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use common::{privileged, run, run_with, undisturbed::undisturbed};
 #[cfg(feature = "eucon")]
-use hyoshi_model::Span;
-use hyoshi_model::{OperationId, ProcessorId};
+use hyoshi_model::ProcessorId;
+use hyoshi_model::{OperationId, Span};
 #[cfg(feature = "eucon")]
 use hyoshi_runtime::{Node, RunNote};
-use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
+use hyoshi_trace::{DispatchDecision, Input, JobOutcome, TraceEvent};
 
 /// Jobs need twice their declared time. At the lowest rates they use 8 % of the CPU.
 const LOOP: &str = "
@@ -50,6 +53,58 @@ fn rates_rise_to_the_set_point_and_a_replay_sets_the_same() {
             assert!((440_000..560_000).contains(&mean), "{samples:?}");
         }
     });
+}
+
+#[test]
+fn bodies_read_the_level_of_their_job_and_built_in_work_has_its_time() {
+    let text = "
+        duration = \"2s\"
+        [processor.main]
+        strategy = \"RMS\"
+        [feedback.main]
+        algorithm = \"FC-U\"
+        utilisation = \"50%\"
+        period = \"100ms\"
+        measure = \"lanes\"
+        divide = \"value\"
+        [operation.read]
+        rate = \"50Hz\"
+        levels = [{ name = \"low\", wcet = \"0.5ms\", value = 1 }, { name = \"high\", wcet = \"1ms\", value = 3 }]
+        [operation.spin]
+        rate = \"50Hz\"
+        levels = [{ name = \"low\", wcet = \"1ms\", value = 1 }, { name = \"high\", wcet = \"2ms\", value = 2 }]
+        [operation.plain]
+        rate = \"50Hz\"
+        wcet = \"0.1ms\"
+        ";
+    let read = Arc::new(Mutex::new(BTreeMap::new()));
+    let seen = Arc::clone(&read);
+    let ran = run_with(text, move |node, _| {
+        let node = node.body("plain", |job| assert_eq!(job.level(), None));
+        node.body("read", move |job| {
+            let level = ["low", "high"].iter().position(|name| job.level() == Some(name));
+            seen.lock().unwrap().insert(job.job().number, level);
+        })
+    });
+    ran.replay();
+    let (read, [of_body, built_in]) = (read.lock().unwrap(), [ran.id("read"), ran.id("spin")]);
+    let (mut levels, mut released) = (BTreeMap::from([(of_body, 0u8), (built_in, 0)]), BTreeMap::new());
+    for (_, decision) in ran.decisions() {
+        match decision {
+            DispatchDecision::Level { operation, level } => drop(levels.insert(*operation, *level)),
+            DispatchDecision::Ready { job, .. } => drop(released.insert(*job, levels.get(&job.operation).copied())),
+            DispatchDecision::End(end) if end.outcome == JobOutcome::Made && end.job.operation == of_body => {
+                assert_eq!(read[&end.job.number], released[&end.job].map(usize::from), "{end:?}");
+            }
+            DispatchDecision::End(end) if end.outcome == JobOutcome::Made && end.job.operation == built_in => {
+                let millis = 1 + u64::from(released[&end.job].unwrap());
+                assert_eq!(end.consumed, Span::from_millis(millis), "{end:?}");
+            }
+            _ => {}
+        }
+    }
+    // The load is far below the set point.
+    assert_eq!(levels.into_values().collect::<Vec<_>>(), [1, 1]);
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         trigger: Trigger::Periodic,
         min_interval: None,
         clients: None,
+        levels: vec![],
         calls_any: false,
         reads: vec![],
         critical: (index / PROCESSORS).is_multiple_of(4),

@@ -25,6 +25,7 @@ mod regions;
 mod release_guards;
 mod rules;
 mod scale;
+mod service_levels;
 mod soundness;
 mod switching;
 mod undecided;

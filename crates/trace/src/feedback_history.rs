@@ -40,6 +40,8 @@ pub struct FeedbackHistory {
     stride: u64,
     /// The latest period of each root, and the number of its changes.
     periods: BTreeMap<OperationId, (Span, u64)>,
+    /// The latest service level of each operation with levels, and the number of its changes.
+    levels: BTreeMap<OperationId, (u8, u64)>,
     /// In the order of joining.
     clients: Vec<ClientHistory>,
     /// Clients that are omitted.
@@ -152,6 +154,11 @@ impl FeedbackHistory {
         self.clients.iter_mut().rev().find(|one| one.client == client && one.left.is_none())
     }
 
+    /// The latest service level of an operation, and the number of its changes; `None` if it has not changed.
+    pub fn level(&self, operation: OperationId) -> Option<(u8, u64)> {
+        self.levels.get(&operation).copied()
+    }
+
     /// The clients that registered, in the order of joining, and the number of those that are omitted.
     pub fn clients(&self) -> (&[ClientHistory], u64) {
         (&self.clients, self.omitted)
@@ -227,6 +234,10 @@ impl FeedbackHistories {
             }
             TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => {
                 retime(&mut history.periods, *operation, *period);
+            }
+            TraceEvent::Decision(DispatchDecision::Level { operation, level }) => {
+                let entry = history.levels.entry(*operation).or_default();
+                *entry = (*level, entry.1 + 1);
             }
             TraceEvent::Input(Input::Retime { operation, period }) => {
                 if let Some(of) = self.loops.get(&(processor, *operation)) {

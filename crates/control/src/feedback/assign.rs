@@ -3,8 +3,8 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use hyoshi_model::Span;
 use hyoshi_model::time::LONGEST_SPAN;
+use hyoshi_model::{MOST_LEVELS, ServiceLevel, Span};
 
 use super::proportional::Proportional;
 use super::value::ByValue;
@@ -16,10 +16,12 @@ use super::value::ByValue;
 /// them, which the client's rate modulator enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptiveTask {
-    estimate: Span,
     shortest: Span,
     longest: Span,
-    value: u32,
+    /// The estimate and the value of a job at each service level, the shortest first.
+    levels: [(Span, u32); MOST_LEVELS],
+    /// The number of levels, at least 1.
+    count: usize,
 }
 
 /// Why a task is invalid.
@@ -27,6 +29,8 @@ pub struct AdaptiveTask {
 pub enum AdaptiveTaskError {
     /// An estimate of 0, or above [`LONGEST_SPAN`].
     Estimate(Span),
+    /// No levels or more than [`MOST_LEVELS`], or estimates that do not rise, or values that fall.
+    Levels,
     /// A range that is empty or begins at 0, or one that ends above [`LONGEST_SPAN`].
     Range {
         /// The period at the highest rate.
@@ -43,6 +47,7 @@ impl fmt::Display for AdaptiveTaskError {
             AdaptiveTaskError::Range { shortest, longest } => {
                 write!(f, "the range of periods is {shortest} to {longest}")
             }
+            AdaptiveTaskError::Levels => f.write_str("the service levels are not in order, or too many"),
         }
     }
 }
@@ -54,6 +59,7 @@ impl AdaptiveTaskError {
     pub const fn remedy(&self) -> &'static str {
         match self {
             AdaptiveTaskError::Estimate(_) => "use a time above 0, at most ten years",
+            AdaptiveTaskError::Levels => "use 1 to 8 levels with rising estimates and values that do not fall",
             AdaptiveTaskError::Range { .. } => "use periods above 0, at most ten years, the shortest first",
         }
     }
@@ -61,33 +67,82 @@ impl AdaptiveTaskError {
 
 impl AdaptiveTask {
     pub(super) const PLACEHOLDER: AdaptiveTask = AdaptiveTask {
-        estimate: Span::from_nanos(1),
         shortest: Span::from_nanos(1),
         longest: Span::from_nanos(1),
-        value: 0,
+        levels: [(Span::from_nanos(1), 0); MOST_LEVELS],
+        count: 1,
     };
 
     /// A task that is estimated to run for `estimate` per job, with periods from `shortest` to `longest`. `value` is
     /// the worth of one job to the application; only [`ByValue`] uses it.
-    pub const fn new(
-        estimate: Span,
-        shortest: Span,
-        longest: Span,
-        value: u32,
-    ) -> Result<AdaptiveTask, AdaptiveTaskError> {
-        let most = LONGEST_SPAN.as_nanos();
-        if estimate.is_zero() || estimate.as_nanos() > most {
-            return Err(AdaptiveTaskError::Estimate(estimate));
-        }
-        if shortest.is_zero() || shortest.as_nanos() > longest.as_nanos() || longest.as_nanos() > most {
-            return Err(AdaptiveTaskError::Range { shortest, longest });
-        }
-        Ok(AdaptiveTask { estimate, shortest, longest, value })
+    pub fn new(estimate: Span, shortest: Span, longest: Span, value: u32) -> Result<AdaptiveTask, AdaptiveTaskError> {
+        AdaptiveTask::with_levels(&[(estimate, value)], shortest, longest)
     }
 
-    /// EE, the estimated execution time of one job.
-    pub const fn estimate(&self) -> Span {
-        self.estimate
+    /// A task with these service levels, each with the estimate and the value of a job, the shortest first. Only
+    /// [`ByValue`] chooses among several.
+    pub fn with_levels(
+        levels: &[(Span, u32)],
+        shortest: Span,
+        longest: Span,
+    ) -> Result<AdaptiveTask, AdaptiveTaskError> {
+        let usable = |estimate: &Span| !estimate.is_zero() && *estimate <= LONGEST_SPAN;
+        if let Some((estimate, _)) = levels.iter().find(|(estimate, _)| !usable(estimate)) {
+            return Err(AdaptiveTaskError::Estimate(*estimate));
+        }
+        let rising = levels.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1);
+        if !rising || !(1..=MOST_LEVELS).contains(&levels.len()) {
+            return Err(AdaptiveTaskError::Levels);
+        }
+        if shortest.is_zero() || shortest > longest || longest > LONGEST_SPAN {
+            return Err(AdaptiveTaskError::Range { shortest, longest });
+        }
+        let mut task = AdaptiveTask { shortest, longest, count: levels.len(), ..AdaptiveTask::PLACEHOLDER };
+        task.levels[..levels.len()].copy_from_slice(levels);
+        Ok(task)
+    }
+
+    /// The task of operations with one rate, each with its worst case, legs, importance and service levels. At most one
+    /// of them has levels, whose values then count; else it is the greatest importance. Times are cut to the longest
+    /// one, and with them the levels that are then alike.
+    ///
+    /// # Panics
+    ///
+    /// If the range of periods is invalid.
+    pub fn of_operations<'a>(
+        parts: impl Iterator<Item = (Span, u16, u32, &'a [ServiceLevel])>,
+        (shortest, longest): (Span, Span),
+    ) -> AdaptiveTask {
+        let (mut work, mut importance, mut leveled) = (0u64, 0, None);
+        let all = |wcet: Span, legs: u16| wcet.as_nanos().saturating_mul(legs.into());
+        for (wcet, legs, rank, levels) in parts {
+            importance = importance.max(rank);
+            match levels.is_empty() {
+                true => work = work.saturating_add(all(wcet, legs)),
+                false => leveled = Some((levels, legs)),
+            }
+        }
+        let total = |own: u64| Span::from_nanos(work.saturating_add(own).max(1)).min(LONGEST_SPAN);
+        let (mut choices, mut count) = ([(total(0), importance); MOST_LEVELS], 1);
+        if let Some((levels, legs)) = leveled {
+            for (choice, level) in choices.iter_mut().zip(levels) {
+                *choice = (total(all(level.wcet, legs)), level.value);
+            }
+            let rises = |pair: &&[(Span, u32)]| pair[0].0 < pair[1].0;
+            count += choices[..levels.len()].windows(2).take_while(rises).count();
+        }
+        AdaptiveTask::with_levels(&choices[..count], shortest, longest.max(shortest))
+            .expect("a checked system has periods above 0")
+    }
+
+    /// The estimate and the value of a job at each level, the shortest first; not empty.
+    pub fn levels(&self) -> &[(Span, u32)] {
+        &self.levels[..self.count]
+    }
+
+    /// EE, the estimated execution time of one job, at the last level.
+    pub fn estimate(&self) -> Span {
+        self.levels[self.count - 1].0
     }
 
     /// The period at the highest rate.
@@ -100,22 +155,27 @@ impl AdaptiveTask {
         self.longest
     }
 
-    /// The worth of one job.
-    pub const fn value(&self) -> u32 {
-        self.value
+    /// The worth of one job at the last level.
+    pub fn value(&self) -> u32 {
+        self.levels[self.count - 1].1
     }
 
-    /// The estimated utilisation with this period, which is above 0: EE / period, 1 is one CPU.
+    /// The estimated utilisation with this period, which is above 0, at the last level: EE / period, 1 is one CPU.
     pub fn utilisation(&self, period: Span) -> f64 {
-        self.estimate.as_nanos() as f64 / period.as_nanos() as f64
+        self.utilisation_at(self.count - 1, period)
     }
 
-    /// The estimated utilisation at the lowest rate.
+    /// The same at the level of this place.
+    pub fn utilisation_at(&self, level: usize, period: Span) -> f64 {
+        self.levels[level].0.as_nanos() as f64 / period.as_nanos() as f64
+    }
+
+    /// The estimated utilisation at the lowest rate and level.
     pub fn least(&self) -> f64 {
-        self.utilisation(self.longest)
+        self.utilisation_at(0, self.longest)
     }
 
-    /// The estimated utilisation at the highest rate.
+    /// The estimated utilisation at the highest rate and level.
     pub fn most(&self) -> f64 {
         self.utilisation(self.shortest)
     }
@@ -144,9 +204,25 @@ pub trait RateAssigner: fmt::Debug + Send {
     /// The totals at which all tasks are at their lowest and at their highest rates.
     fn range(&self) -> [f64; 2];
 
-    /// Writes the periods for this total. `tasks` are those of the last restart, `periods` has one place for each.
-    /// Does not allocate.
-    fn assign(&self, tasks: &[AdaptiveTask], total: f64, periods: &mut [Span]);
+    /// Writes the periods and the service levels for these totals. `tasks` are those of the last restart, `periods` has
+    /// one place for each, `levels` the present level of each. Does not allocate.
+    fn assign(&self, tasks: &[AdaptiveTask], totals: AssignedTotals, periods: &mut [Span], levels: &mut [u8]);
+}
+
+/// What an assigner distributes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AssignedTotals {
+    /// The total estimated utilisation.
+    pub all: f64,
+    /// At most `all`: what is assigned up to a level that rises, with it, must fit in.
+    pub raise: f64,
+}
+
+impl From<f64> for AssignedTotals {
+    /// Levels rise as far as the total allows.
+    fn from(all: f64) -> Self {
+        AssignedTotals { all, raise: all }
+    }
 }
 
 /// An assigner of any kind.
@@ -177,7 +253,7 @@ pub static ASSIGNERS: [RateAssignerKind; 3] = [
     },
     RateAssignerKind {
         name: "value",
-        about: "raises the tasks with the most value per execution time first, from the lowest rates",
+        about: "raises the rates and levels with the most value per execution time first, from the lowest ones",
         build: || Box::new(ByValue::default()),
     },
 ];

@@ -1,4 +1,4 @@
-//! Feedback control of rates: a law, a rate assigner and the tasks, as one state machine.
+//! Feedback control of rates and service levels: a law, a rate assigner and the tasks, as one state machine.
 //!
 //! After FCS/nORB (Lu, Wang and Gill, "Feedback Control Real-Time Scheduling in ORB Middleware", RTAS 2003, pages
 //! 37-48). Every sampling period has four stages. The middle two are here:
@@ -55,8 +55,12 @@ use core::fmt;
 
 use hyoshi_model::{FeedbackLoop, Span, StartRates};
 
+use settings::number;
+
 pub use analysis::{LoopModel, PlantModel};
-pub use assign::{ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, RateAssigner, RateAssignerKind};
+pub use assign::{
+    ASSIGNERS, AdaptiveTask, AdaptiveTaskError, AnyRateAssigner, AssignedTotals, RateAssigner, RateAssignerKind,
+};
 pub use coordinator::{Coordinator, CoordinatorError, GroupSteps};
 #[cfg(feature = "eucon")]
 pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
@@ -83,8 +87,8 @@ pub enum FeedbackError {
         task: usize,
         /// The given period.
         period: Span,
-        /// The task.
-        range: AdaptiveTask,
+        /// The task's shortest and longest period.
+        range: (Span, Span),
     },
 }
 
@@ -105,7 +109,7 @@ impl fmt::Display for FeedbackError {
             FeedbackError::Settings(error) => error.fmt(f),
             FeedbackError::PeriodCount { periods, tasks } => write!(f, "{periods} periods for {tasks} tasks"),
             FeedbackError::PeriodOutOfRange { task, period, range } => {
-                write!(f, "task {task} has the period {period}, outside {} to {}", range.shortest(), range.longest())
+                write!(f, "task {task} has the period {period}, outside {} to {}", range.0, range.1)
             }
         }
     }
@@ -149,6 +153,18 @@ pub struct FeedbackRecord {
 /// is not overloaded. When a task leaves, the total of the other tasks rises at most to its value before the join.
 /// Later samples distribute the rest: if its jobs ran shorter than estimated, a distribution at once would overload the
 /// processor.
+///
+/// # Service levels
+///
+/// A level changes the load in a step. Without further rules, a total between two steps would grow until the next
+/// level fits, overload the processor, and fall again. So with levels there is a band of 5 % of the set point `Us`:
+///
+/// - A level rises only if the total exceeds its need by the band, and if the utilisation is then surely below `Us` by
+///   the band: `U + g (A' - A)`, where `A` is the assigned part of the total, and `A'` the part up to this level. The
+///   ratio `g` of actual to estimated times is unknown, but at most `ga` by design, and at most `U / A`.
+/// - A total that is not assigned does not delay a reduction: if the law lowers the total, it begins at most the
+///   band above `A`. So a level falls when the excess of several samples, each times `Ku`, is above the band.
+/// - Without a measured utilisation no level rises.
 #[derive(Debug)]
 pub struct Feedback {
     law: FeedbackLaw,
@@ -157,8 +173,12 @@ pub struct Feedback {
     periods: Vec<Span>,
     /// The total of the other tasks when each task joined; 0 for the tasks at the start.
     before: Vec<f64>,
+    levels: Vec<u8>,
     samples: u64,
 }
+
+/// The band around the set point in which levels stay, as a part of the set point.
+const LEVEL_BAND: f64 = 0.05;
 
 impl Feedback {
     /// A loop over these tasks, which may be none at first.
@@ -168,17 +188,24 @@ impl Feedback {
         tasks: Vec<AdaptiveTask>,
         start: StartRates,
     ) -> Result<Feedback, FeedbackError> {
+        let start_level =
+            |task: &AdaptiveTask| if start == StartRates::Highest { task.levels().len() as u8 - 1 } else { 0 };
+        let levels: Vec<u8> = tasks.iter().map(start_level).collect();
         let periods = start_periods(&tasks, start)?;
-        let law = FeedbackLaw::new(settings, sum(&tasks, &periods))?;
+        let law = FeedbackLaw::new(settings, sum(&tasks, &periods, &levels))?;
         assigner.restart(&tasks, &periods);
         let before = vec![0.0; tasks.len()];
-        Ok(Feedback { law, assigner, tasks, periods, before, samples: 0 })
+        Ok(Feedback { law, assigner, tasks, periods, before, levels, samples: 0 })
     }
 
-    /// The loop of a file over these tasks.
+    /// The loop of a file over these tasks. Those after the ones with given start rates have one rate.
     pub fn of(declared: &FeedbackLoop, tasks: Vec<AdaptiveTask>) -> Result<Feedback, FeedbackError> {
         let kind = RateAssignerKind::named(declared.divide.name()).unwrap_or(&ASSIGNERS[0]);
-        Feedback::new(FeedbackSettings::of(declared)?, (kind.build)(), tasks, declared.start.clone())
+        let mut start = declared.start.clone();
+        if let StartRates::Given(periods) = &mut start {
+            periods.extend(tasks.iter().skip(periods.len()).map(AdaptiveTask::longest));
+        }
+        Feedback::new(FeedbackSettings::of(declared)?, (kind.build)(), tasks, start)
     }
 
     /// Reserves memory for this number of further tasks. For these, [`join`](Feedback::join) does not allocate.
@@ -186,6 +213,7 @@ impl Feedback {
         self.tasks.reserve(further);
         self.periods.reserve(further);
         self.before.reserve(further);
+        self.levels.reserve(further);
         let placeholder = AdaptiveTask::PLACEHOLDER;
         let all: Vec<_> = self.tasks.iter().copied().chain(core::iter::repeat_n(placeholder, further)).collect();
         let periods: Vec<_> = all.iter().map(AdaptiveTask::longest).collect();
@@ -203,6 +231,11 @@ impl Feedback {
         &self.periods
     }
 
+    /// The present service level of each task.
+    pub fn levels(&self) -> &[u8] {
+        &self.levels
+    }
+
     /// Its law, with settings and B.
     pub fn law(&self) -> &FeedbackLaw {
         &self.law
@@ -217,18 +250,49 @@ impl Feedback {
     pub fn sample(&mut self, sample: FeedbackSample) -> FeedbackRecord {
         self.samples += 1;
         let total = self.law.total();
-        let next = self.law.step(sample, self.assigner.range());
-        self.assigner.assign(&self.tasks, next.total, &mut self.periods);
+        let ([least, most], band, assigned) = (self.assigner.range(), self.band(), self.assigned());
+        let mut next = self.law.step(sample, [least, most + band]);
+        if band > 0.0 && next.total < total && total > assigned + band {
+            next.total = (next.total - (total - assigned - band)).max(least);
+            self.law.restart(next.total);
+        }
+        let raise = (next.total - band).min(self.supported(sample, assigned, band));
+        self.assigner.assign(
+            &self.tasks,
+            AssignedTotals { all: next.total, raise },
+            &mut self.periods,
+            &mut self.levels,
+        );
         FeedbackRecord { number: self.samples, sample, total, next }
+    }
+
+    /// The estimated utilisation of the present rates and levels.
+    fn assigned(&self) -> f64 {
+        sum(&self.tasks, &self.periods, &self.levels)
+    }
+
+    /// The total at which the utilisation is surely below the set point by the band.
+    fn supported(&self, sample: FeedbackSample, assigned: f64, band: f64) -> f64 {
+        let Some(measured) = sample.utilisation.filter(|value| (0.0..=1.0).contains(value)) else { return 0.0 };
+        let FeedbackSettings { utilisation, gains, .. } = self.law.settings();
+        let gain = ((1.0 - ControllerGains::POLE) / gains.utilisation).min(measured / assigned);
+        assigned + (number(*utilisation) - band - measured) / gain
+    }
+
+    /// Half the width of the band in which levels stay; 0 if there is nothing to choose.
+    fn band(&self) -> f64 {
+        let chooses = self.tasks.iter().any(|task| task.levels().len() > 1);
+        if chooses { LEVEL_BAND * number(self.law.settings().utilisation) } else { 0.0 }
     }
 
     /// Adds a task, the last from now on, and makes room for it. Ratios of rates begin from this `period` of it.
     pub fn join(&mut self, task: AdaptiveTask, period: Span) -> Result<(), FeedbackError> {
         is_within(self.tasks.len(), &task, period)?;
-        self.before.push(sum(&self.tasks, &self.periods));
+        self.before.push(self.assigned());
         self.tasks.push(task);
         self.periods.push(period);
-        self.restart(sum(&self.tasks, &self.periods));
+        self.levels.push(0);
+        self.restart(self.assigned());
         Ok(())
     }
 
@@ -236,7 +300,7 @@ impl Feedback {
     /// as those of the other tasks are on average, by utilisation. `None` without other tasks.
     pub fn fair_period(&self, task: &AdaptiveTask) -> Option<Span> {
         let most: f64 = self.tasks.iter().map(AdaptiveTask::most).sum();
-        let present = sum(&self.tasks, &self.periods);
+        let present = self.assigned();
         (present > 0.0).then(|| task.clip(task.shortest().as_nanos() as f64 * (most / present)))
     }
 
@@ -249,8 +313,9 @@ impl Feedback {
     pub fn leave(&mut self, place: usize) {
         self.tasks.remove(place);
         self.periods.remove(place);
+        self.levels.remove(place);
         let before = self.before.remove(place);
-        self.restart(sum(&self.tasks, &self.periods).max(before));
+        self.restart(self.assigned().max(before));
     }
 
     /// Replaces the tasks whose estimate, range or value has changed; `tasks` has all, in their order. Periods move into
@@ -266,25 +331,28 @@ impl Feedback {
             if task == self.tasks[place] {
                 continue;
             }
-            let period = self.periods[place];
-            total += task.utilisation(period) - self.tasks[place].utilisation(period);
+            let (period, before) = (self.periods[place], self.levels[place]);
+            let level = before.min(task.levels().len() as u8 - 1);
+            total += task.utilisation_at(level.into(), period);
+            total -= self.tasks[place].utilisation_at(before.into(), period);
+            self.levels[place] = level;
             self.tasks[place] = task;
             self.periods[place] = period.clamp(task.shortest(), task.longest());
             changed = true;
         }
         if changed {
             self.law.restart(total);
-            self.restart(sum(&self.tasks, &self.periods));
+            self.restart(self.assigned());
         }
     }
 
     /// `B` is at most `limit` from now on.
     fn restart(&mut self, limit: f64) {
         self.assigner.restart(&self.tasks, &self.periods);
-        let [least, most] = self.assigner.range();
-        let total = self.law.total().min(limit).min(most).max(least);
+        let ([least, most], band) = (self.assigner.range(), self.band());
+        let total = self.law.total().min(limit + band).min(most + band).max(least);
         self.law.restart(total);
-        self.assigner.assign(&self.tasks, total, &mut self.periods);
+        self.assigner.assign(&self.tasks, total.into(), &mut self.periods, &mut self.levels);
     }
 }
 
@@ -304,15 +372,16 @@ fn start_periods(tasks: &[AdaptiveTask], start: StartRates) -> Result<Vec<Span>,
     Ok(periods)
 }
 
-fn sum(tasks: &[AdaptiveTask], periods: &[Span]) -> f64 {
-    tasks.iter().zip(periods).map(|(task, period)| task.utilisation(*period)).sum()
+fn sum(tasks: &[AdaptiveTask], periods: &[Span], levels: &[u8]) -> f64 {
+    let of = |((task, period), level): ((&AdaptiveTask, &Span), &u8)| task.utilisation_at((*level).into(), *period);
+    tasks.iter().zip(periods).zip(levels).map(of).sum()
 }
 
 fn is_within(place: usize, task: &AdaptiveTask, period: Span) -> Result<(), FeedbackError> {
     if period >= task.shortest() && period <= task.longest() {
         return Ok(());
     }
-    Err(FeedbackError::PeriodOutOfRange { task: place, period, range: *task })
+    Err(FeedbackError::PeriodOutOfRange { task: place, period, range: (task.shortest(), task.longest()) })
 }
 
 #[cfg(test)]
@@ -449,14 +518,14 @@ mod tests {
             let start = StartRates::Given(first.iter().map(within).collect());
             let divide = if by_value { "value" } else { "proportional" };
             let mut feedback = divided(divide, &tasks, start).unwrap();
-            let total = sum(&feedback.tasks, &feedback.periods);
+            let total = feedback.assigned();
             for (estimate, shortest, longest) in joins {
                 let new = task(estimate, shortest, longest);
                 feedback.join(new, feedback.fair_period(&new).unwrap()).unwrap();
                 let least: f64 = feedback.tasks().iter().map(AdaptiveTask::least).sum();
-                prop_assert!(sum(&feedback.tasks, &feedback.periods) <= total.max(least) + 1e-6);
+                prop_assert!(feedback.assigned() <= total.max(least) + 1e-6);
                 feedback.leave(first.len());
-                let now = sum(&feedback.tasks, &feedback.periods);
+                let now = feedback.assigned();
                 prop_assert!((now - total).abs() < 1e-6, "{now} instead of {total}");
             }
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use hyoshi_model::Span;
 
-use super::assign::{AdaptiveTask, RateAssigner};
+use super::assign::{AdaptiveTask, AssignedTotals, RateAssigner};
 
 /// Multiplies all rates by one factor, so their ratios stay, and with them the order of rate monotonic priorities
 /// (FCS/nORB, section 3.3).
@@ -93,8 +93,8 @@ impl RateAssigner for Proportional {
         self.range
     }
 
-    fn assign(&self, tasks: &[AdaptiveTask], total: f64, periods: &mut [Span]) {
-        let factor = self.factor(total);
+    fn assign(&self, tasks: &[AdaptiveTask], totals: AssignedTotals, periods: &mut [Span], _: &mut [u8]) {
+        let factor = self.factor(totals.all);
         for ((task, base), period) in tasks.iter().zip(&self.base).zip(periods) {
             *period = task.clip(base.as_nanos() as f64 / factor);
         }
@@ -114,7 +114,7 @@ mod tests {
     fn assigned(mut assigner: Proportional, tasks: &[AdaptiveTask], base: &[u64], total: f64) -> Vec<f64> {
         let mut periods: Vec<Span> = base.iter().map(|ms| Span::from_millis(*ms)).collect();
         assigner.restart(tasks, &periods);
-        assigner.assign(tasks, total, &mut periods);
+        assigner.assign(tasks, total.into(), &mut periods, &mut []);
         periods.iter().map(|period| (period.as_nanos() as f64 / 1e6 * 1e3).round() / 1e3).collect()
     }
 

@@ -1,10 +1,9 @@
 //! The feedback loop of a processor: it counts deadlines, and at the end of each sampling period sets rates. In a group
 //! of processors, the group's coordinator sets them ([`Input::Adapt`](hyoshi_trace::Input::Adapt)).
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, vec, vec::Vec};
 
 use hyoshi_control::feedback::{AdaptiveTask, Feedback, FeedbackSample};
-use hyoshi_model::time::LONGEST_SPAN;
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
 use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 
@@ -55,17 +54,18 @@ impl RateLoop {
         local_of: &[u32],
     ) -> Option<Box<Self>> {
         let settings = system.feedback.iter().find(|one| one.processor == processor)?;
-        let adapted: Vec<_> = system
-            .adapted_on(processor)
-            .into_iter()
-            .map(|one| {
-                let mut elsewhere: Vec<_> = one.elsewhere.iter().map(|id| system.operation(*id).on).collect();
-                elsewhere.sort_unstable();
-                elsewhere.dedup();
-                let here = one.here.iter().map(|id| local_of[id.index()]).collect();
-                AdaptedHere { root: one.root, here, elsewhere }
-            })
-            .collect();
+        let adapted = system.adapted_on(processor).into_iter().map(|one| {
+            let mut elsewhere: Vec<_> = one.elsewhere.iter().map(|id| system.operation(*id).on).collect();
+            elsewhere.sort_unstable();
+            elsewhere.dedup();
+            let here = one.here.iter().map(|id| local_of[id.index()]).collect();
+            AdaptedHere { root: one.root, here, elsewhere }
+        });
+        // The last ones have fixed rates.
+        let leveled = system.with_levels_on(processor);
+        let leveled =
+            leveled.map(|root| AdaptedHere { root, here: vec![local_of[root.index()]], elsewhere: Vec::new() });
+        let adapted: Vec<_> = adapted.into_iter().chain(leveled).collect();
         let tasks = adapted.iter().map(|one| one.task(operations)).collect();
         let clients = LoopClients::new(system, processor, local_of);
         let law = (!settings.algorithm.is_of_group()).then(|| {
@@ -108,16 +108,14 @@ impl AdaptedHere {
     }
 
     fn task(&self, operations: &[OperationState]) -> AdaptiveTask {
-        let first = &operations[self.here[0] as usize];
-        let (shortest, longest) = first.range;
-        let work = |local: &u32| {
-            let operation = &operations[*local as usize];
-            operation.wcet.as_nanos().saturating_mul(operation.legs.into())
-        };
-        let work = self.here.iter().map(work).fold(0, u64::saturating_add);
-        let work = Span::from_nanos(work.max(1)).min(LONGEST_SPAN);
-        let value = self.here.iter().map(|local| operations[*local as usize].importance).max().unwrap_or_default();
-        AdaptiveTask::new(work, shortest, longest.max(shortest), value).expect("a checked system has times above 0")
+        let here = self.here.iter().map(|local| &operations[*local as usize]);
+        let parts = here.map(|one| (one.wcet, one.legs, one.importance, &*one.levels));
+        AdaptiveTask::of_operations(parts, operations[self.here[0] as usize].range)
+    }
+
+    /// The operation with service levels.
+    fn leveled(&self, operations: &[OperationState]) -> Option<u32> {
+        self.here.iter().copied().find(|local| !operations[*local as usize].levels.is_empty())
     }
 }
 
@@ -176,6 +174,19 @@ impl<P: Probe> Dispatcher<P> {
         let total = (total * 1e6).clamp(0.0, f64::from(u32::MAX)) as u32;
         self.decision(now, DispatchDecision::Sample { utilisation, ended: *ended, missed: *missed, total });
         (*ended, *missed) = (0, 0);
+        self.set_levels(now, &feedback);
         self.set_rates(now, feedback, effects);
+    }
+    /// Sets the service levels that the law has chosen, for later jobs.
+    fn set_levels(&mut self, now: Instant, feedback: &RateLoop) {
+        let chosen = feedback.law.iter().flat_map(Feedback::levels);
+        for (one, level) in feedback.adapted.iter().zip(chosen) {
+            let Some(local) = one.leveled(&self.operations) else { continue };
+            let operation = &mut self.operations[local as usize];
+            if core::mem::replace(&mut operation.service_level, *level) != *level {
+                let operation = operation.id;
+                self.decision(now, DispatchDecision::Level { operation, level: *level });
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::{collections::BTreeMap, sync::Arc};
 
-use hyoshi_model::{Deadline, Instant, JobId, OnBusy, OnMiss, OperationId, Span, WhenFull};
+use hyoshi_model::{Deadline, Instant, JobId, OnBusy, OnMiss, OperationId, Span, WhenFull, at_level};
 use hyoshi_sched::Placement;
 use hyoshi_trace::{DiscardReason, DispatchDecision, JobOutcome, Probe, Slot, TraceEvent};
 
@@ -176,8 +176,8 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn next_leg(&mut self, now: Instant, before: &Job, effects: &mut Effects) {
         let token =
             CompletionToken { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
-        let job =
-            self.new_leg(before.local, token, before.release, before.id.leg + 1, (before.legs, before.critical_legs));
+        let legs = (before.id.leg + 1, before.legs, before.critical_legs);
+        let job = self.new_leg((before.local, before.service_level), token, before.release, legs);
         let job = Job { deadline: before.deadline, ..job };
         let job = match self.operations[job.local as usize].is_requested() {
             true => self.job_at_own_position(Job { critical: before.critical, importance: before.importance, ..job }),
@@ -188,18 +188,19 @@ impl<P: Probe> Dispatcher<P> {
 
     pub(super) fn new_job(&self, local: u32, token: CompletionToken, release: Instant) -> Job {
         let operation = &self.operations[local as usize];
-        self.new_leg(local, token, release, 0, (operation.legs, operation.critical_legs))
+        let legs = (0, operation.legs, operation.critical_legs);
+        self.new_leg((local, operation.service_level), token, release, legs)
     }
 
     fn new_leg(
         &self,
-        local: u32,
+        (local, service_level): (u32, u8),
         token: CompletionToken,
         release: Instant,
-        leg: u16,
-        (legs, critical_legs): (u16, u16),
+        (leg, legs, critical_legs): (u16, u16, u16),
     ) -> Job {
         let operation = &self.operations[local as usize];
+        let wcet = at_level(&operation.levels, service_level.into(), operation.wcet);
         let critical = operation.critical || leg < critical_legs;
         let placed = |placement: Placement| if critical { placement.critical } else { placement.other };
         let (place, other) = (placed(operation.placement), placed(operation.other_placement));
@@ -216,11 +217,12 @@ impl<P: Probe> Dispatcher<P> {
                 Deadline::Own(span) => release.saturating_add(span),
                 Deadline::Origin(span) => token.origin.saturating_add(span),
             },
-            wcet: operation.wcet,
-            remaining: operation.wcet,
+            wcet,
+            remaining: wcet,
             legs,
             critical_legs,
             epoch: self.epoch as u16,
+            service_level,
             lane: LaneState::index_of(&self.lanes, place.level),
             level: place.level,
             tie: place.tie,

@@ -38,6 +38,10 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
         let error = CliError::new(format!("cannot freeze the rates of the clients of `{}`", one.name));
         return Err(error.help("omit --freeze, or replace `clients` by `min_interval` in the file"));
     }
+    if let Some(one) = system.operations.iter().find(|operation| !operation.levels.is_empty()) {
+        let error = CliError::new(format!("`{}` has service levels, which cannot be frozen", one.name));
+        return Err(error.help("leave out --freeze, or replace `levels` by `wcet` in the file"));
+    }
     Ok(())
 }
 

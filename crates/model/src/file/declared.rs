@@ -2,6 +2,7 @@
 
 use super::log::{AtPlace, Place};
 use crate::execution_time::ExecutionTime;
+use crate::feedback::ServiceLevel;
 use crate::ids::{HostId, ProcessorId, ResourceId};
 use crate::object::ClientRates;
 use crate::system::{Deadline, FlushPoint, Guard, OnBusy, OnMiss, OnOverrun, QueueLimit};
@@ -23,6 +24,8 @@ pub(super) struct DeclaredOperation<'a> {
     pub min_interval: Option<AtPlace<Span>>,
     /// Its clients, if a loop sets their rates.
     pub clients: Option<AtPlace<ClientRates>>,
+    /// Its service levels, the shortest worst case first.
+    pub levels: AtPlace<Vec<ServiceLevel>>,
     pub calls: Option<DeclaredCall<'a>>,
     /// Its body may call any object.
     pub calls_any: bool,

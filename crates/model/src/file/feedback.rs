@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::clients;
 use super::expand::Operations;
+use super::levels;
 use super::log::{AtPlace, Log, Place};
 use super::machines::endpoints;
 use super::names::Names;
@@ -39,6 +40,7 @@ pub(super) fn read(
     }
     sound &= at_most_one(log, contents, operations, &loops);
     sound &= clients::check(log, contents, operations, &loops);
+    sound = sound && levels::check(log, contents, operations, &loops);
     let (names, feedback): (Vec<_>, Vec<_>) = loops.into_iter().unzip();
     (sound && are_small(log, contents, operations, &names, &feedback)).then_some(feedback)
 }
@@ -311,7 +313,7 @@ fn set_point(
 
 /// False, logged, if a loop has no operation to adapt, or if the lowest rates are above the set point.
 fn has_work(log: &mut Log, name: AtPlace<&str>, contents: &Contents, one: &FeedbackLoop) -> bool {
-    if contents.adapted_on(one.processor).is_empty() && contents.with_clients_on(one.processor).next().is_none() {
+    if contents.has_no_adapted_work(one.processor) {
         log.error(name.place, format!("processor `{}` has no operation with a range of rates", name.value))
             .label("nothing to adapt")
             .help("write a range: rate = [\"10Hz\", \"40Hz\"]");
@@ -321,7 +323,9 @@ fn has_work(log: &mut Log, name: AtPlace<&str>, contents: &Contents, one: &Feedb
     let least = contents.least_load_ppm(0, one.processor);
     if least > most {
         let percent = |ppm: u64| format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
-        log.error(name.place, format!("at the lowest rates `{}` has a load of {}", name.value, percent(least)))
+        let leveled = contents.with_levels_on(one.processor).next().is_some();
+        let lowest = if leveled { "at the lowest levels and rates" } else { "at the lowest rates" };
+        log.error(name.place, format!("{lowest} `{}` has a load of {}", name.value, percent(least)))
             .label(format!("above the {} that the loop may hold", percent(most)))
             .help("allow lower rates, shorten worst cases, or move operations to another processor");
     }

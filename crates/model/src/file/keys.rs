@@ -204,6 +204,12 @@ pub const SECTIONS: &[Section] = &[
         doc: "Registered clients: a feedback loop sets their rates.",
         keys: RATE_CLIENTS,
     },
+    Section {
+        path: "operation.levels",
+        shape: Shape::Inline,
+        doc: "A service level: one of several ways to do a job.",
+        keys: LEVEL,
+    },
     Section { path: "operation.burst", shape: Shape::Inline, doc: "Several jobs in a period.", keys: BURST },
     Section { path: "operation.repeat", shape: Shape::Inline, doc: "A load chain.", keys: REPEAT },
     Section {
@@ -631,7 +637,18 @@ const OPERATION: &[Key] = &[
         Value("\"0s\""),
         "Releases are late by up to this, and keep their order; it may exceed the period.",
     ),
-    set("wcet", Kind::Time, Required, "Declared worst-case execution time: analysis and cancellation use it."),
+    set(
+        "wcet",
+        Kind::Time,
+        Described("the largest of `levels`; without `levels` an error"),
+        "Declared worst-case execution time: analysis and cancellation use it.",
+    ),
+    key(
+        "levels",
+        Kind::Tables("operation.levels"),
+        Described("one way to do its jobs"),
+        "Two to eight ways to do a job; the loop of its processor chooses among them by their values.",
+    ),
     set("bcet", Kind::Time, Described("the shortest of `takes`"), "Declared best-case execution time."),
     set(
         "takes",
@@ -879,6 +896,17 @@ const RATE_CLIENTS: &[Key] = &[
     key("rate", Kind::RateOrPair, Described("`every`"), "The lowest and the highest rate of each client."),
     key("every", Kind::TimeOrPair, Described("`rate`"), "The shortest and the longest period of each client."),
     key("most", Kind::Whole(1, 256), Value("8"), "The largest number of registered clients."),
+];
+
+const LEVEL: &[Key] = &[
+    key("name", Kind::Text, Required, "Its name, which the body of a job reads."),
+    key("wcet", Kind::Time, Required, "Declared worst-case execution time of its jobs."),
+    key(
+        "value",
+        Kind::Whole(0, 1_000_000),
+        Required,
+        "The worth of one job, compared with other levels and operations.",
+    ),
 ];
 
 const OBJECT: &[Key] = &[

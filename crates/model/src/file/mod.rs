@@ -21,6 +21,7 @@ mod graph;
 mod hops;
 mod input;
 pub mod keys;
+mod levels;
 mod limits;
 mod log;
 mod machines;
@@ -267,6 +268,7 @@ fn assemble(
         offsets: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).offset).collect(),
         intervals: &intervals,
         critical: (0..triggers.len() as u32).map(|one| operations.of(OperationId(one)).critical).collect(),
+        levels: (0..triggers.len() as u32).map(|one| &*operations.of(OperationId(one)).levels.value).collect(),
         chains: system::tightest(&chains, &triggers),
     };
     let epochs = epochs::settle(log, &ground, epochs, &written, environments, known.duration);
@@ -282,6 +284,7 @@ fn assemble(
             trigger,
             min_interval: interval(id).map(|interval| interval.value),
             clients: declared.clients.map(|clients| clients.value),
+            levels: declared.levels.value.clone(),
             calls_any: declared.calls_any,
             reads,
             critical: declared.critical,

@@ -6,12 +6,14 @@ use super::declared::{
     Written,
 };
 use super::events;
+use super::levels;
 use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use super::replicas;
 use super::table::{Table, in_order, log_complaint};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, complain, shortened};
+use crate::feedback::ServiceLevel;
 use crate::ids::{ProcessorId, ResourceId};
 use crate::system::{Deadline, Guard, OnBusy, OnMiss, OnOverrun, QueueLimit, WhenFull};
 use crate::time::Span;
@@ -39,12 +41,14 @@ impl<'a> DeclaredOperation<'a> {
         let supplies = events::read_supplies(log, table, event_names);
         let time = |log: &mut Log, key| table.read(log, key, InputValue::time).map_or(Span::ZERO, |time| time.value);
         let (burst, clients) = (read_burst(log, table), clients::read(log, table));
+        let levels = levels::read(log, table);
         let declared = DeclaredOperation {
             name,
             on: ProcessorId(on.unwrap_or(0)),
             called: read_called(log, table),
             min_interval: table.given(log, "min_interval", InputValue::positive_time),
             clients,
+            written: read_written(log, table, (files, levels.as_ref()), burst.map(|(_, within)| within)),
             calls: read_calls(log, table),
             calls_any: read_calls_any(log, table),
             part: CallPhase::Whole,
@@ -54,6 +58,7 @@ impl<'a> DeclaredOperation<'a> {
                 || (after.is_none() && table.get("after").is_some())
                 || reads.is_none()
                 || (table.get("clients").is_some() && clients.is_none())
+                || (table.get("levels").is_some() && levels.is_none())
                 || supplies.is_none(),
             after,
             supplies: supplies.unwrap_or_default(),
@@ -79,7 +84,7 @@ impl<'a> DeclaredOperation<'a> {
             lifespan: table.given(log, "lifespan", InputValue::positive_time).map(|lifespan| lifespan.value),
             payload,
             replicate: replicas::read(log, table),
-            written: read_written(log, table, files, burst.map(|(_, within)| within)),
+            levels: levels.unwrap_or(AtPlace::new(Vec::new(), name.place)),
         };
         declared.refuse_misplaced(log, table);
         // If one call is malformed, the set of calls is unknown.
@@ -111,6 +116,11 @@ impl<'a> DeclaredOperation<'a> {
             }
         }
         if called || calls {
+            refuse(
+                "levels",
+                if called { "is not for methods" } else { "is not for operations that call" },
+                "remove it",
+            );
             let many = if called { "is not for methods" } else { "is not for operations that call" };
             refuse("count", many, "declare them one by one");
         }
@@ -188,7 +198,7 @@ impl<'a> DeclaredOperation<'a> {
 fn read_written(
     log: &mut Log,
     table: &Table<'_>,
-    files: &mut TimesFiles<'_>,
+    (files, levels): (&mut TimesFiles<'_>, Option<&AtPlace<Vec<ServiceLevel>>>),
     within: Option<AtPlace<Span>>,
 ) -> Written {
     let repeat = table.inner(log, "repeat");
@@ -200,7 +210,11 @@ fn read_written(
     Written {
         period: read_period(log, table),
         jitter: within.or(table.read(log, "jitter", InputValue::time)),
-        wcet: table.read(log, "wcet", InputValue::positive_time),
+        wcet: match levels {
+            Some(levels) if table.get("wcet").is_none() => levels::largest(levels),
+            _ if table.get("levels").is_some() => table.given(log, "wcet", InputValue::positive_time),
+            _ => table.required(log, "wcet", InputValue::positive_time),
+        },
         bcet: table.given(log, "bcet", InputValue::positive_time),
         execution_time: takes(log, table, files),
         deadline: read_deadline(log, table),

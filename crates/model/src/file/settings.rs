@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use super::declared::{DeclaredOperation, Written};
-use super::log::{Log, Place};
+use super::levels;
+use super::log::{AtPlace, Log, Place};
 use crate::execution_time::ExecutionTime;
+use crate::feedback::{ServiceLevel, at_level};
 use crate::ids::OperationId;
 use crate::system::{Deadline, Setting, Trigger};
 use crate::time::Span;
@@ -22,10 +24,13 @@ impl Written {
                 .also(wcet.place, "the worst case")
                 .help("swap them, or remove `bcet`");
         }
+        let levels = &operation.levels;
+        let least = levels.value.first().map_or(wcet, |level| AtPlace::new(level.wcet, levels.place));
+        levels::check_times(log, levels, wcet, self.bcet);
         let held: Span = operation.uses.iter().fold(Span::ZERO, |sum, (_, span)| sum.checked_add(*span).unwrap_or(sum));
-        if held > wcet.value {
+        if held > least.value {
             log.error(operation.uses_place, format!("resources are held for {held}, longer than the worst case"))
-                .also(wcet.place, format!("the worst case, {}", wcet.value))
+                .also(least.place, format!("the worst case, {}", least.value))
                 .help("they are held one after another, within the worst case: shorten them or raise `wcet`");
         }
         let Some(takes) = &self.execution_time else { return };
@@ -75,6 +80,7 @@ pub(super) struct SettingInputs<'a> {
     /// For operations that requests release: the least time between two requests of a client.
     pub intervals: &'a [Option<Span>],
     pub critical: Vec<bool>,
+    pub levels: Vec<&'a [ServiceLevel]>,
     /// The tightest deadline of a chain of triggers from an untriggered first operation.
     pub chains: Vec<Option<Span>>,
 }
@@ -147,6 +153,7 @@ impl SettingInputs<'_> {
         let wcet = one.wcet.map_or(Span::ZERO, |wcet| wcet.value);
         let drawn = one.execution_time.as_ref().map(|takes| &takes.value);
         let legs = one.legs.map_or(1, |legs| legs.value);
+        let shortest = drawn.map_or(wcet, |drawn| drawn.shortest.min(wcet));
         // Time or a request releases it: it is its own origin.
         let source = self.triggers[operation].predecessors().is_empty();
         Setting {
@@ -157,7 +164,7 @@ impl SettingInputs<'_> {
             offset: self.offsets[operation],
             jitter: one.jitter.map_or(Span::ZERO, |jitter| jitter.value),
             wcet,
-            bcet: one.bcet.map_or(drawn.map_or(wcet, |drawn| drawn.shortest.min(wcet)), |bcet| bcet.value),
+            bcet: one.bcet.map_or(at_level(self.levels[operation], 0, shortest), |bcet| bcet.value),
             execution_time: drawn.map_or(ExecutionTime::Fixed(wcet), |drawn| drawn.execution_time.clone()),
             deadline: match one.deadline {
                 Some(deadline) if source => Deadline::Own(deadline.value.span()),

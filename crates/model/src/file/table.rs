@@ -136,13 +136,25 @@ impl<'a> Table<'a> {
                 read(InputValue::of_default(text)).ok().map(|value| AtPlace::new(value, self.place))
             }
             DefaultValue::Described(_) => None,
-            DefaultValue::Required => {
-                log.error(self.place, format!("{} has no `{key}`", self.title()))
-                    .label(format!("`{key}` is missing"))
-                    .help(format!("add `{key} = {}`: {}", example(known.kind), lower(known.doc)));
-                None
-            }
+            DefaultValue::Required => self.required(log, key, read),
         }
+    }
+
+    /// The value of a key that must be there, for a reason that the table of keys does not have.
+    pub fn required<T>(
+        &self,
+        log: &mut Log,
+        key: &str,
+        read: impl FnOnce(InputValue<'a>) -> Read<T>,
+    ) -> Option<AtPlace<T>> {
+        if self.get(key).is_none()
+            && let Some(known) = self.section.key(key)
+        {
+            log.error(self.place, format!("{} has no `{key}`", self.title()))
+                .label(format!("`{key}` is missing"))
+                .help(format!("add `{key} = {}`: {}", example(known.kind), lower(known.doc)));
+        }
+        self.given(log, key, read)
     }
 
     /// A word among those that the table of keys allows, by its position there.
@@ -226,7 +238,7 @@ pub(super) fn log_complaint(log: &mut Log, key: &str, place: Place, complaint: C
 
 /// Checks a name, which appears in tables, file names of recordings and paths of values: no dots, no control
 /// characters.
-fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
+pub(super) fn check_name(log: &mut Log, section: &str, name: AtPlace<&str>) {
     // Parts of a call have their own names, which a system written by this crate contains.
     let of_calls = |c: char| section == "operation" && matches!(c, '@' | ':');
     let event = section == "event";
@@ -274,6 +286,9 @@ fn example(kind: Kind) -> &'static str {
         Kind::NameOf(_) => "{ name = \"a\" }",
         Kind::Tables("host.network") => "[{ device = \"eth0\", rate = \"100Mbit/s\" }]",
         Kind::Tables("host.network.classes") => "[{ dscp = [\"EF\"], share = \"30%\" }]",
+        Kind::Tables("operation.levels") => {
+            "[{ name = \"coarse\", wcet = \"1ms\", value = 3 }, { name = \"full\", wcet = \"4ms\", value = 10 }]"
+        }
         Kind::Tables(_) => "[{ certificate = \"drone\", importance = 5 }]",
         Kind::Settings => "{ \"operation.name.wcet\" = \"2.5ms\" }",
         Kind::Table("operation.after") => "{ all = [\"a\", \"b\"] }",

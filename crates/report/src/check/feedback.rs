@@ -5,6 +5,7 @@ use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share, StartRates, System};
 use hyoshi_sched::analysis::{ProcessorReport, Report, UtilisationBound};
 use serde::Serialize;
 
+use super::levels::{self, LevelCheck, LoopTask};
 use crate::figures::{nanos, percent};
 use crate::terminal::TerminalStyle;
 use crate::terminal::grid::{CellValue, Tone, column, grid};
@@ -30,6 +31,12 @@ pub struct LoopCheck {
     pub largest_step: f64,
     /// The limit of the rates that keeps it from its set point at the gain `ga`.
     pub unreachable: Option<&'static str>,
+    /// With service levels: the declared utilisation at the lowest rates and levels, as a part of the hard cap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lowest_ppm: Option<u64>,
+    /// The service levels that fit in the set point at the declared times.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<LevelCheck>,
     /// Whether it can fill the processor, so that only the caps leave time for other work.
     pub may_starve: bool,
 }
@@ -48,17 +55,11 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
     // The loop measures parts of the hard cap, so its model has these, too.
     let cap = f64::from(system.processor(of.processor).hard_cap.ppm) / 1e6;
     let bound = bound(analysed).map(|ppm| (ppm as f64 / cap).min(1e6) as u64);
-    let adapted = system.adapted_on(of.processor);
     let part = |work: f64, period: u64| work / period.max(1) as f64 / cap;
-    let (mut range, mut start) = ([0.0, 0.0], 0.0);
-    for (place, one) in adapted.iter().enumerate() {
-        let setting = system.setting(0, one.root);
-        let work = |id| system.setting(0, id).wcet.as_nanos() as f64 * f64::from(system.setting(0, id).legs);
-        let work: f64 = one.here.iter().map(|id| work(*id)).sum();
-        range[0] += part(work, setting.slowest.as_nanos());
-        range[1] += part(work, setting.period.as_nanos());
-        start += part(work, of.start.period_of(place, setting).as_nanos());
-    }
+    let tasks = LoopTask::all(system, of);
+    let sum = |part: fn(&LoopTask) -> f64| tasks.iter().map(part).sum::<f64>() / cap;
+    let mut range = [sum(|one| one.task.least()), sum(|one| one.task.most())];
+    let mut start = sum(LoopTask::start);
     // The load that the loop does not adapt, at the declared times.
     let one_client = |id| part(system.setting(0, id).wcet.as_nanos() as f64, system.setting(0, id).period.as_nanos());
     let counted: f64 = system.with_clients_on(of.processor).map(one_client).sum();
@@ -88,6 +89,7 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
         slope: of.gains.gm * cap,
     };
     let target = model.target() + fixed;
+    let levels = levels::fitting(system, &tasks, model.target() * cap);
     Some(LoopCheck {
         processor: analysed.name.clone(),
         algorithm: of.algorithm.name(),
@@ -102,6 +104,8 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
             RateLimit::Highest => "highest",
         }),
         may_starve: model.may_starve(of.gains.ga),
+        lowest_ppm: (!levels.is_empty()).then(|| ((range[0] + fixed) * 1e6).round() as u64),
+        levels,
     })
 }
 
@@ -172,6 +176,11 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
     }
     if ga >= one.stable_below {
         remarks.push(format!("unstable if jobs need {ga} times their worst case: raise `ga`"));
+    }
+    if let (Some(lowest), false) = (one.lowest_ppm, one.levels.is_empty()) {
+        let fit = one.levels.iter().map(|one| format!("{} {}", one.operation, one.level)).collect::<Vec<_>>();
+        remarks.push(format!("levels that fit if jobs need their worst case: {}", fit.join(", ")));
+        remarks.push(format!("{} at the lowest levels and rates", percent(lowest)));
     }
     match one.unreachable {
         Some("lowest") => remarks.push(format!(

@@ -321,8 +321,9 @@ impl<S: Scheduled> Crew<S> {
     /// The state of a job for its body.
     fn current_job(&self, slot: Slot) -> CurrentJob {
         let job = *self.dispatcher.job(slot);
-        let Job { id, origin, release, deadline, importance, critical, period, timed_out, .. } = job;
-        CurrentJob { slot: Some(slot), job: id, origin, release, deadline, period, importance, critical, timed_out }
+        let Job { id, origin, release, deadline, importance, critical, period, timed_out, service_level, .. } = job;
+        let slot = Some(slot);
+        CurrentJob { slot, job: id, origin, release, deadline, period, importance, critical, timed_out, service_level }
     }
 
     /// True if some operation has a user's body.

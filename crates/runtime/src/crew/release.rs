@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant as WallClock;
 
 use hyoshi_dispatch::{CompletionTransport, JobState, OverrunAction};
-use hyoshi_model::{Instant, OperationId, Span};
+use hyoshi_model::{Instant, OperationId, Span, at_level};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
@@ -131,7 +131,8 @@ impl<S: Scheduled> Crew<S> {
         let within = built_in && {
             let system = &self.common.system;
             let takes = &system.setting(usize::from(job.epoch), job.id.operation).execution_time;
-            takes.draw(system.seed, job.id) <= job.wcet
+            let levels = &system.operation(job.id.operation).levels;
+            at_level(levels, job.service_level.into(), takes.draw(system.seed, job.id)) <= job.wcet
         };
         if within || consumed < job.wcet { consumed.min(job.wcet.saturating_sub(LOOK_AGAIN)) } else { consumed }
     }

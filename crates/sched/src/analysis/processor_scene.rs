@@ -79,9 +79,10 @@ impl<'a> ProcessorScene<'a> {
         Ok(Demand { burst, ..demand })
     }
 
-    /// True if a feedback loop adapts rates here: the highest ones need not occur.
+    /// True if a feedback loop adapts rates or levels here: the highest ones need not occur.
     pub fn has_loop(&self) -> bool {
-        self.plan.operations.iter().any(|id| self.works[id.index()].adapted)
+        let chooses = |id: &OperationId| !self.system.operation(*id).levels.is_empty();
+        self.plan.operations.iter().any(|id| self.works[id.index()].adapted || chooses(id))
     }
 
     /// The operation that leaves its level and those below without analysis, if there is one.

@@ -196,6 +196,8 @@ pub enum Missing {
     },
     /// A feedback loop adapts rates, and with them the order of priorities.
     Rates,
+    /// It fails at the largest service levels, which a feedback loop lowers under load.
+    Levels,
     /// A feedback loop sets the rate of each registered client of an operation, and several may send at once.
     Clients {
         /// Its name.
@@ -393,6 +395,9 @@ impl fmt::Display for Missing {
             Missing::Rates => f.write_str(
                 "a feedback loop adapts rates: fix them, for example with `hyoshi run --freeze`, to check the result",
             ),
+            Missing::Levels => {
+                f.write_str("not proved for the largest service levels, which a feedback loop lowers under load")
+            }
             Missing::Clients { name } => {
                 write!(
                     f,

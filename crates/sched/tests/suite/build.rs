@@ -155,6 +155,7 @@ impl Build {
             on: ProcessorId(op.on),
             min_interval: None,
             clients: None,
+            levels: vec![],
             calls_any: op.calls_any,
             trigger: match after.is_empty() {
                 true => Trigger::Periodic,

@@ -69,6 +69,7 @@ impl Build {
             trigger: Trigger::Periodic,
             min_interval: None,
             clients: None,
+            levels: vec![],
             calls_any: false,
             reads: vec![],
             critical: false,

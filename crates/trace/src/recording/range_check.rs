@@ -184,6 +184,7 @@ impl RangeCheck {
             }
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
+            | DispatchDecision::Level { operation, .. }
             | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),
             DispatchDecision::Send(signal) => self.signal(at, signal),
             DispatchDecision::End(end) => self.end(at, end),

@@ -37,6 +37,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         trigger,
         min_interval: None,
         clients: None,
+        levels: vec![],
         calls_any: false,
         reads: Vec::new(),
         critical,
