@@ -1,5 +1,6 @@
 //! Service levels: the value-optimal assigner against all choices, and the loop on a model of a processor.
 
+use hyoshi_control::feedback::level_hold::LevelHold;
 use hyoshi_control::feedback::{
     AdaptiveTask, AssignedTotals, ByValue, ControllerGains, Feedback, FeedbackSample, FeedbackSettings, RateAssigner,
 };
@@ -164,10 +165,14 @@ fn the_next_corner_of_the_hull_is_the_next_level() {
 }
 
 fn feedback(tasks: &[AdaptiveTask], ga: f64) -> Feedback {
+    feedback_of(FeedbackAlgorithm::FcU, tasks, ga)
+}
+
+fn feedback_of(algorithm: FeedbackAlgorithm, tasks: &[AdaptiveTask], ga: f64) -> Feedback {
     let settings = FeedbackSettings {
-        algorithm: FeedbackAlgorithm::FcU,
+        algorithm,
         utilisation: Share::from_percent(70),
-        miss_ratio: Share::ZERO,
+        miss_ratio: Share::from_millionths(15_000),
         gains: ControllerGains::placed(ga, 0.447).unwrap(),
         unlimited: false,
     };
@@ -234,6 +239,52 @@ fn levels_do_not_follow_noise() {
             assert!(changes(&found) <= 10, "{} changes with {other} of other work, seed {seed}", changes(&found));
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn levels_do_not_change_for_ever_if_tasks_have_different_ratios(
+        tasks in prop::collection::vec((task(), prop_oneof![Just(0.0), 0.3..2.0f64]), 1..5),
+        other in 0.0..0.5f64, misses in any::<bool>(),
+    ) {
+        const SAMPLES: u64 = 3_000;
+        let (tasks, ratios): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
+        let algorithm = if misses { FeedbackAlgorithm::FcUm } else { FeedbackAlgorithm::FcU };
+        let mut feedback = feedback_of(algorithm, &tasks, 2.0);
+        let mut changes = 0;
+        for _ in 0..SAMPLES {
+            let of = |at: usize| ratios[at] * tasks[at].utilisation_at(feedback.levels()[at].into(), feedback.periods()[at]);
+            let utilisation = ((0..tasks.len()).map(of).sum::<f64>() + other).min(1.0);
+            // Deadlines are missed far below the set point.
+            let miss_ratio = misses.then_some(if utilisation > 0.5 { 0.1 } else { 0.0 });
+            let before = feedback.levels().to_vec();
+            feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio });
+            changes += before.iter().zip(feedback.levels()).filter(|(old, new)| old != new).count() as u64;
+        }
+        let levels: u64 = tasks.iter().map(|task| task.levels().len() as u64).sum();
+        // Between holds all levels may rise and fall once; the holds double, or follow rises that lasted.
+        let holds = 8 + SAMPLES / LevelHold::SOON;
+        prop_assert!(changes <= 2 * levels * holds, "{changes} changes, {holds} holds of {levels} levels");
+    }
+}
+
+#[test]
+fn a_level_whose_jobs_run_longer_than_those_of_others_rises_ever_less_often() {
+    // The large level of a costs 2 x 0.2, and b 0.25 x 0.5: U / A alone would let it rise each time.
+    let a = AdaptiveTask::with_levels(&[(MS(1), 1), (MS(20), 9)], MS(100), MS(100)).unwrap();
+    let b = AdaptiveTask::new(MS(50), MS(100), MS(100), 1).unwrap();
+    let mut feedback = feedback_of(FeedbackAlgorithm::FcU, &[a, b], 2.0);
+    let mut rises = Vec::new();
+    for sample in 1..3_000u64 {
+        let before = feedback.levels()[0];
+        let own = feedback.tasks()[0].utilisation_at(before.into(), MS(100));
+        feedback.sample(FeedbackSample { utilisation: Some(2.0 * own + 0.25 * 0.5 + 0.25), miss_ratio: None });
+        if feedback.levels()[0] > before {
+            rises.push(sample);
+        }
+    }
+    let between: Vec<u64> = rises.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(rises.len() > 3 && rises.len() < 25 && between.is_sorted(), "{between:?}");
 }
 
 #[test]

@@ -320,14 +320,6 @@ pub enum DispatchDecision {
         #[serde(with = "span")]
         period: Span,
     },
-    /// A feedback loop chooses the service level of later jobs of an operation.
-    Level {
-        /// The operation.
-        #[serde(with = "operation")]
-        operation: OperationId,
-        /// Its place among the operation's levels.
-        level: u8,
-    },
     /// A feedback loop sets the period of a registered client.
     Pace {
         /// Its place among the loop's clients.
@@ -338,6 +330,14 @@ pub enum DispatchDecision {
         /// The period.
         #[serde(with = "span")]
         period: Span,
+    },
+    /// A feedback loop chooses the service level of later jobs of an operation.
+    Level {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// Its place among the operation's levels.
+        level: u8,
     },
 }
 

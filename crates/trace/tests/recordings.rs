@@ -80,6 +80,10 @@ fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
         (any::<u16>(), any::<u32>(), span()).prop_map(|(client, operation, period)| TraceEvent::Decision(
             DispatchDecision::Pace { client, operation: OperationId(operation), period }
         )),
+        (any::<u32>(), any::<u8>()).prop_map(|(operation, level)| TraceEvent::Decision(DispatchDecision::Level {
+            operation: OperationId(operation),
+            level,
+        })),
         (slot(), any::<u32>())
             .prop_map(|(slot, resource)| TraceEvent::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
         (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| TraceEvent::Decision(
@@ -268,8 +272,8 @@ fn other_files_are_refused_with_what_they_are() {
     let refused = |bytes: &[u8]| RecordingReader::new(bytes).map(drop).unwrap_err().to_string();
     assert!(refused(b"\x7fELF and so on and on").contains("not a recording"));
     let mut other = recorded(&[]);
-    other[8] = 12;
-    assert!(refused(&other).contains("format 12"));
+    other[8] = 13;
+    assert!(refused(&other).contains("format 13"));
     assert!(refused(&other).contains("newer"));
     other[8] = 5;
     let old = refused(&other);

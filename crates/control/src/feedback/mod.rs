@@ -45,6 +45,7 @@ pub mod deucon;
 #[cfg(feature = "eucon")]
 pub mod eucon;
 pub mod law;
+pub mod level_hold;
 pub mod proportional;
 pub mod settings;
 pub mod value;
@@ -55,6 +56,7 @@ use core::fmt;
 
 use hyoshi_model::{FeedbackLoop, Span, StartRates};
 
+use level_hold::LevelHold;
 use settings::number;
 
 pub use analysis::{LoopModel, PlantModel};
@@ -165,6 +167,7 @@ pub struct FeedbackRecord {
 /// - A total that is not assigned does not delay a reduction: if the law lowers the total, it begins at most the
 ///   band above `A`. So a level falls when the excess of several samples, each times `Ku`, is above the band.
 /// - Without a measured utilisation no level rises.
+/// - A level that falls soon after its rise delays further rises: see [`LevelHold`].
 #[derive(Debug)]
 pub struct Feedback {
     law: FeedbackLaw,
@@ -174,6 +177,9 @@ pub struct Feedback {
     /// The total of the other tasks when each task joined; 0 for the tasks at the start.
     before: Vec<f64>,
     levels: Vec<u8>,
+    /// The levels before the last sample.
+    old_levels: Vec<u8>,
+    hold: LevelHold,
     samples: u64,
 }
 
@@ -195,7 +201,8 @@ impl Feedback {
         let law = FeedbackLaw::new(settings, sum(&tasks, &periods, &levels))?;
         assigner.restart(&tasks, &periods);
         let before = vec![0.0; tasks.len()];
-        Ok(Feedback { law, assigner, tasks, periods, before, levels, samples: 0 })
+        let (old_levels, hold) = (levels.clone(), LevelHold::default());
+        Ok(Feedback { law, assigner, tasks, periods, before, levels, old_levels, hold, samples: 0 })
     }
 
     /// The loop of a file over these tasks. Those after the ones with given start rates have one rate.
@@ -214,6 +221,7 @@ impl Feedback {
         self.periods.reserve(further);
         self.before.reserve(further);
         self.levels.reserve(further);
+        self.old_levels.reserve(self.levels.len() + further);
         let placeholder = AdaptiveTask::PLACEHOLDER;
         let all: Vec<_> = self.tasks.iter().copied().chain(core::iter::repeat_n(placeholder, further)).collect();
         let periods: Vec<_> = all.iter().map(AdaptiveTask::longest).collect();
@@ -256,13 +264,14 @@ impl Feedback {
             next.total = (next.total - (total - assigned - band)).max(least);
             self.law.restart(next.total);
         }
-        let raise = (next.total - band).min(self.supported(sample, assigned, band));
-        self.assigner.assign(
-            &self.tasks,
-            AssignedTotals { all: next.total, raise },
-            &mut self.periods,
-            &mut self.levels,
-        );
+        let may_rise = self.hold.allows(self.samples);
+        let raise = if may_rise { (next.total - band).min(self.supported(sample, assigned, band)) } else { 0.0 };
+        self.old_levels.clone_from(&self.levels);
+        let totals = AssignedTotals { all: next.total, raise };
+        self.assigner.assign(&self.tasks, totals, &mut self.periods, &mut self.levels);
+        let changed =
+            |by: fn(&u8, &u8) -> bool| self.levels.iter().zip(&self.old_levels).any(|(now, old)| by(now, old));
+        self.hold.note(self.samples, changed(u8::gt), changed(u8::lt));
         FeedbackRecord { number: self.samples, sample, total, next }
     }
 
@@ -352,7 +361,9 @@ impl Feedback {
         let ([least, most], band) = (self.assigner.range(), self.band());
         let total = self.law.total().min(limit + band).min(most + band).max(least);
         self.law.restart(total);
-        self.assigner.assign(&self.tasks, total.into(), &mut self.periods, &mut self.levels);
+        // Only a sample measures what a level that rises would need.
+        let totals = AssignedTotals { all: total, raise: 0.0 };
+        self.assigner.assign(&self.tasks, totals, &mut self.periods, &mut self.levels);
     }
 }
 

@@ -139,8 +139,10 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
                 let (was, now) = (&settings[id.index()], &mut changed[id.index()]);
                 now.jitter = was.jitter;
                 if draw % 2 == 1 {
-                    now.execution_time =
-                        ExecutionTime::Uniform(was.bcet.max(Span::from_nanos(1)).min(was.wcet), was.wcet);
+                    // The best case is that of the lowest service level, and drawn times are those of the highest.
+                    let levels = !system.operation(id).levels.is_empty();
+                    let least = if levels { was.execution_time.shortest() } else { was.bcet };
+                    now.execution_time = ExecutionTime::Uniform(least.max(Span::from_nanos(1)).min(was.wcet), was.wcet);
                 }
                 if free(id) && !draw.is_multiple_of(4) {
                     let job = JobId { operation: id, number: u64::from(draw), leg: 0 };

@@ -32,7 +32,7 @@
 
 use alloc::{string::String, vec::Vec};
 
-use hyoshi_model::{Chain, ChainId, Deadline, FlushPoint, HostId, OperationId, Span, System, Trigger};
+use hyoshi_model::{Chain, ChainId, Deadline, FlushPoint, HostId, OperationId, Span, System, Trigger, at_level};
 
 use super::failures::CertainJobs;
 use super::holistic::Agreement;
@@ -363,13 +363,17 @@ impl Surroundings<'_> {
         Err(Missing::Overtaking { name: self.name(work.operation) })
     }
 
-    /// The least duration of the path if every job has its worst case: a value passes through each of them.
+    /// The least duration of the path if every job has its worst case, at the lowest service level: a value passes
+    /// through each of them.
     fn least(&self, segments: &[Segment]) -> Option<Span> {
+        let at_lowest = |work: &Work, worst: u64| {
+            at_level(&self.system.operation(work.operation).levels, 0, Span::from_nanos(worst)).as_nanos()
+        };
         let mut sum = 0u64;
         for (position, segment) in segments.iter().enumerate() {
             let first = &self.works[segment.first()];
             // Of a load chain the last leg is sampled.
-            sum = sum.checked_add(if position == 0 { first.whole() } else { first.wcet })?;
+            sum = sum.checked_add(at_lowest(first, if position == 0 { first.whole() } else { first.wcet }))?;
             for pair in segment.path.windows(2) {
                 let work = &self.works[pair[1].index()];
                 // After these it is not observable which of several inputs an output reflects: no counterexample is
@@ -388,7 +392,8 @@ impl Surroundings<'_> {
                 }
                 let predecessors = work.source.predecessors();
                 let hop = predecessors.iter().find(|hop| hop.from == pair[0].index())?;
-                sum = sum.checked_add(hop.least)?.checked_add(work.offset)?.checked_add(work.whole())?;
+                sum =
+                    sum.checked_add(hop.least)?.checked_add(work.offset)?.checked_add(at_lowest(work, work.whole()))?;
             }
         }
         Some(Span::from_nanos(sum))

@@ -667,3 +667,23 @@ fn an_adapted_rate_leaves_unknown_what_depends_on_the_order_of_rates() {
     assert_eq!(overloaded.outcome, Outcome::Unknown);
     assert!(matches!(overloaded.scenes[0].processors[0].verdict, Verdict::Unknown { .. }));
 }
+
+#[test]
+fn a_chain_is_always_late_only_if_it_is_at_the_lowest_service_levels() {
+    let verdict = |deadline: &str| {
+        let text = format!(
+            "name = 'levels'\n[processor.main]\ncap = '100%'\nhard_cap = '100%'\n\
+             [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\ndivide = 'value'\n\
+             [operation.see]\nrate = '5Hz'\nlevels = [\
+                 {{ name = 'low', wcet = '5ms', value = 1 }}, {{ name = 'high', wcet = '40ms', value = 9 }}]\n\
+             [operation.act]\nafter = {{ all = ['see'] }}\nwcet = '1ms'\n\
+             [chain.c]\npath = ['see', 'act']\ndeadline = '{deadline}'\n"
+        );
+        let system = hyoshi_model::read(&text, "levels.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+        let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+        report.scenes[0].chains[0].verdict.clone()
+    };
+    assert_eq!(verdict("50ms"), Verdict::Proved);
+    assert!(matches!(verdict("40ms"), Verdict::Unknown { .. }));
+    assert!(matches!(verdict("5ms"), Verdict::Fails { .. }));
+}
