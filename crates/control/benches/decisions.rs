@@ -153,7 +153,11 @@ fn feedback_sample_1000(bencher: Bencher<'_, '_>, assigner: &str) {
     bencher.bench_local(|| {
         step += 1;
         let utilisation = if step % 60 < 30 { 0.2 } else { 1.0 };
-        black_box(feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(0.0) }))
+        black_box(feedback.sample(FeedbackSample {
+            utilisation: Some(utilisation),
+            miss_ratio: Some(0.0),
+            latency: None,
+        }))
     });
 }
 

@@ -64,7 +64,12 @@ fn sample() -> impl Strategy<Value = FeedbackSample> {
         let faulty = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -2.0..3.0f64];
         prop_oneof![8 => (0.0..=1.0f64).prop_map(Some), 1 => Just(None), 1 => faulty.prop_map(Some)]
     };
-    (value(), value()).prop_map(|(utilisation, miss_ratio)| FeedbackSample { utilisation, miss_ratio })
+    let latency = prop_oneof![value(), (0.0..=f64::MAX).prop_map(Some)];
+    (value(), value(), latency).prop_map(|(utilisation, miss_ratio, latency)| FeedbackSample {
+        utilisation,
+        miss_ratio,
+        latency,
+    })
 }
 
 proptest! {
@@ -178,7 +183,7 @@ fn a_sample_does_not_allocate() {
     for kind in &ASSIGNERS {
         let settings = settings(ALGORITHMS[3].0);
         let mut feedback = Feedback::new(settings, (kind.build)(), tasks.clone(), StartRates::Lowest).unwrap();
-        let sample = FeedbackSample { utilisation: Some(0.3), miss_ratio: Some(0.0) };
+        let sample = FeedbackSample { utilisation: Some(0.3), miss_ratio: Some(0.0), latency: Some(0.5) };
         let counted = allocation_counter::measure(|| _ = std::hint::black_box(feedback.sample(sample)));
         assert_eq!(counted.count_total, 0, "{}", kind.name);
     }

@@ -7,13 +7,17 @@ use hyoshi_control::feedback::{
 use hyoshi_model::{ALGORITHMS, FeedbackAlgorithm, Share, Span, StartRates};
 use proptest::prelude::*;
 
-use FeedbackAlgorithm::{FcM, FcU, FcUm, FcUmFast};
+use FeedbackAlgorithm::{FcM, FcU, FcUl, FcUm, FcUmFast};
 
 /// The paper's settings.
 pub fn settings(algorithm: FeedbackAlgorithm) -> FeedbackSettings {
     let utilisation = Share::from_percent(if algorithm == FcU { 70 } else { 75 });
     let gains = ControllerGains::placed(2.0, 0.447).unwrap();
     FeedbackSettings { algorithm, utilisation, miss_ratio: Share::from_millionths(15_000), gains, unlimited: false }
+}
+
+fn sample(utilisation: f64, miss_ratio: f64, latency: f64) -> FeedbackSample {
+    FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(miss_ratio), latency: Some(latency) }
 }
 
 const UNLIMITED: [f64; 2] = [0.0, f64::MAX];
@@ -87,27 +91,29 @@ proptest! {
     }
 
     #[test]
-    fn a_greater_utilisation_or_miss_ratio_never_adds_more(
+    fn a_greater_measured_variable_never_adds_more(
         algorithm in algorithm(), past in prop::collection::vec((0.0..=1.0f64, prop_oneof![Just(0.0), 0.0..=1.0f64]), 0..20),
         utilisations in (0.0..=1.0f64, 0.0..=1.0f64), misses in (prop_oneof![Just(0.0), 0.0..=1.0f64], 0.0..=1.0f64),
+        latencies in (0.0..4.0f64, 0.0..4.0f64),
     ) {
         let mut law = FeedbackLaw::new(settings(algorithm), 0.5).unwrap();
-        let sample = |utilisation, miss_ratio| FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(miss_ratio) };
         for (utilisation, misses) in past {
-            law.step(sample(utilisation, misses), UNLIMITED);
+            law.step(sample(utilisation, misses, misses), UNLIMITED);
         }
-        let next = |utilisation, misses| law.clone().step(sample(utilisation, misses), UNLIMITED).total;
+        let next = |utilisation, misses| law.clone().step(sample(utilisation, misses, latencies.0), UNLIMITED).total;
         let (low, high) = (utilisations.0.min(utilisations.1), utilisations.0.max(utilisations.1));
         prop_assert!(next(low, misses.0) >= next(high, misses.0));
         prop_assert!(next(low, misses.0.min(misses.1)) >= next(low, misses.0.max(misses.1)));
+        let next = |latency| law.clone().step(sample(low, misses.0, latency), UNLIMITED).total;
+        prop_assert!(next(latencies.0.min(latencies.1)) >= next(latencies.0.max(latencies.1)));
     }
 
     // However long rates were at a limit, the first sample of the other sign moves them.
     #[test]
     fn at_a_limit_nothing_winds_up(algorithm in algorithm(), samples in 1usize..500, high: bool) {
         let range = [0.2, 0.4];
-        let sample = |utilisation, miss_ratio| FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(miss_ratio) };
-        let (push, pull) = if high { (sample(0.3, 0.0), sample(1.0, 0.5)) } else { (sample(1.0, 0.5), sample(0.3, 0.0)) };
+        let (low, full) = (sample(0.3, 0.0, 0.5), sample(1.0, 0.5, 2.0));
+        let (push, pull) = if high { (low, full) } else { (full, low) };
         let mut law = FeedbackLaw::new(settings(algorithm), 0.3).unwrap();
         for _ in 0..samples {
             law.step(push, range);
@@ -117,6 +123,44 @@ proptest! {
         let has_moved = if high { returned.total < reached } else { returned.total > reached };
         prop_assert!(has_moved, "{:?} after {}", returned, reached);
         prop_assert!(samples < 100 || returned.limit.is_none() || returned.total != reached);
+    }
+
+    // Nothing is known of the latency but that it does not fall if the total rises: it jumps. No step goes away from the
+    // total at which it passes the set point, and none is longer than Kl. So the total reaches this band and stays.
+    #[test]
+    fn however_steep_the_latency_its_band_holds(
+        jumps in prop::collection::vec((0.0..0.5f64, 0.0..1e3f64), 0..8), offset in 0.0..0.9f64, start in 0.0..1.0f64,
+    ) {
+        let jumped = |total: f64| jumps.iter().filter(|(at, _)| total >= *at).map(|(_, height)| height).sum::<f64>();
+        let latency = |total: f64| offset + jumped(total) + f64::from(total >= 0.5);
+        let settings = FeedbackSettings { utilisation: Share::CPU, ..settings(FcUl) };
+        let model = LoopModel { settings, ..model(FcUl, 1.0, 0.447) };
+        let band = model.latency_band().unwrap() * (1.0 + 1e-9);
+        let mut law = FeedbackLaw::new(settings, start).unwrap();
+        for _ in 0..200 {
+            let (total, measured) = (law.total(), latency(law.total()));
+            let next = law.step(sample(0.0, 0.0, measured), UNLIMITED).total;
+            let is_nearer = if measured > 1.0 { next < total } else { next >= total };
+            prop_assert!(is_nearer && (next - total).abs() <= band, "{total} {measured} {next}");
+        }
+        let total = law.total();
+        let passes = latency(total - band) <= 1.0 && latency(total + band) >= 1.0;
+        prop_assert!(passes || (latency(total) - 1.0).abs() < 0.1, "{total} {}", latency(total));
+    }
+
+    // A queue of random arrivals: `L = S / (1 - U)`. With a gain up to the design's, and a slope up to its, the latency
+    // rests at its set point, or the utilisation at its own.
+    #[test]
+    fn fc_ul_rests_at_the_lower_of_both_set_points(gain in 0.3..2.0f64, service in 0.1..0.9f64, start in 0.0..0.4f64) {
+        let mut law = FeedbackLaw::new(settings(FcUl), start).unwrap();
+        let measure = |total: f64| {
+            let demand: f64 = gain * total;
+            let latency = if demand < 1.0 { service / (1.0 - demand) } else { f64::MAX };
+            sample(demand.min(1.0), 0.0, latency)
+        };
+        (0..2_000).for_each(|_| _ = law.step(measure(law.total()), UNLIMITED));
+        let rest = (1.0 - service).min(0.75);
+        prop_assert!((gain * law.total() - rest).abs() < 0.01, "{} instead of {rest}", gain * law.total());
     }
 
     // The fast form: for any bound of misses and any change of the gain, it rests where FC-UM does.
@@ -177,17 +221,17 @@ fn workload() -> (Vec<AdaptiveTask>, usize) {
 fn run(algorithm: FeedbackAlgorithm, samples: u32, factor: impl Fn(u32) -> f64) -> Vec<(f64, f64)> {
     let (tasks, of_method_1) = workload();
     let mut feedback = Feedback::new(settings(algorithm), (ASSIGNERS[0].build)(), tasks, StartRates::Lowest).unwrap();
-    let sample = |number| {
+    let next = |number| {
         let demand = feedback.tasks().iter().zip(feedback.periods()).enumerate().map(|(place, (task, period))| {
             let factor = if place < of_method_1 { factor(number) } else { 1.0 };
             2.0 * factor * task.utilisation(*period)
         });
         let demand: f64 = demand.sum();
         let (utilisation, misses) = (demand.min(1.0), (demand - 0.9).clamp(0.0, 1.0));
-        feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(misses) });
+        feedback.sample(sample(utilisation, misses, 0.5));
         (utilisation, misses)
     };
-    (1..=samples).map(sample).collect()
+    (1..=samples).map(next).collect()
 }
 
 /// The first sample from this place on at which the utilisation is within 1 % of `target`, counted from there.

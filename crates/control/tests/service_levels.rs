@@ -189,7 +189,7 @@ fn levels(feedback: &mut Feedback, samples: u64, (gain, other, noise): (f64, f64
         let of = |at: usize| feedback.tasks()[at].utilisation_at(feedback.levels()[at].into(), feedback.periods()[at]);
         let load: f64 = (0..feedback.tasks().len()).map(of).sum();
         let utilisation = (gain * load + other + error).clamp(0.0, 1.0);
-        feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio: None });
+        feedback.sample(FeedbackSample { utilisation: Some(utilisation), ..FeedbackSample::default() });
         feedback.levels()[0]
     };
     (0..samples).map(|_| each()).collect()
@@ -224,7 +224,7 @@ fn one_high_sample_lowers_no_level_that_has_just_risen() {
         let mut feedback = feedback(&[three_levels()], 1.0);
         let rises = (0..10).any(|_| levels(&mut feedback, 1, (1.0, other, 0.0), 1) == [1]);
         assert!(rises, "{other}");
-        feedback.sample(FeedbackSample { utilisation: Some(0.75), miss_ratio: None });
+        feedback.sample(FeedbackSample { utilisation: Some(0.75), ..FeedbackSample::default() });
         assert_eq!(feedback.levels(), [1], "{other}");
     }
 }
@@ -258,7 +258,7 @@ proptest! {
             // Deadlines are missed far below the set point.
             let miss_ratio = misses.then_some(if utilisation > 0.5 { 0.1 } else { 0.0 });
             let before = feedback.levels().to_vec();
-            feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio });
+            feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio, latency: None });
             changes += before.iter().zip(feedback.levels()).filter(|(old, new)| old != new).count() as u64;
         }
         let levels: u64 = tasks.iter().map(|task| task.levels().len() as u64).sum();
@@ -278,7 +278,8 @@ fn a_level_whose_jobs_run_longer_than_those_of_others_rises_ever_less_often() {
     for sample in 1..3_000u64 {
         let before = feedback.levels()[0];
         let own = feedback.tasks()[0].utilisation_at(before.into(), MS(100));
-        feedback.sample(FeedbackSample { utilisation: Some(2.0 * own + 0.25 * 0.5 + 0.25), miss_ratio: None });
+        feedback
+            .sample(FeedbackSample { utilisation: Some(2.0 * own + 0.25 * 0.5 + 0.25), ..FeedbackSample::default() });
         if feedback.levels()[0] > before {
             rises.push(sample);
         }
@@ -306,7 +307,7 @@ fn without_a_measurement_no_level_rises() {
     let mut feedback = feedback(&[three_levels()], 1.0);
     for utilisation in [None, Some(f64::NAN), Some(2.0)] {
         for _ in 0..100 {
-            feedback.sample(FeedbackSample { utilisation, miss_ratio: None });
+            feedback.sample(FeedbackSample { utilisation, ..FeedbackSample::default() });
             assert_eq!(feedback.levels(), [0]);
         }
     }

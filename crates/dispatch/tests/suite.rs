@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 
 use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::{
-    ALGORITHMS, ClientRates, DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LoadMeasure, OperationId,
-    ProcessorId, RateDivision, Span, StartRates, System, Trigger, read,
+    ALGORITHMS, ClientRates, DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LatencyScope,
+    LatencySetPoint, LoadMeasure, OperationId, ProcessorId, RateDivision, Span, StartRates, System, Trigger, read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -482,12 +482,16 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
     if system.adapted_on(processor).is_empty() && system.with_clients_on(processor).next().is_none() {
         return system;
     }
+    let here = system.operation_ids().find(|id| system.operation(*id).on == processor).into_iter().collect();
+    let latency =
+        LatencySetPoint { of: LatencyScope::Operations(here), quantile_ppm: 900_000, at: Span::from_millis(2) };
     system.with(|contents| {
         contents.feedback.push(FeedbackLoop {
             processor,
             algorithm,
             utilisation_ppm: 700_000,
             miss_ratio_ppm: 15_000,
+            latency: algorithm.uses_latency().then_some(latency),
             period: Span::from_millis(10),
             measure: LoadMeasure::Cpu,
             gains: DesignGains::default(),

@@ -47,6 +47,35 @@ fn service_levels_follow_the_load_and_are_the_same_in_a_replay() {
     assert!(refused.err.contains("`detect` has service levels, which cannot be frozen"), "{}", refused.err);
 }
 
+#[test]
+fn a_latency_settles_and_is_the_same_in_a_replay() {
+    let place = Place::new();
+    let latencies = |json: &Value| {
+        let feedback = &json["processors"][0]["feedback"];
+        assert_eq!(feedback["latency_set"]["of"], "track", "{feedback}");
+        let over_time = feedback["over_time"].as_array().unwrap().iter();
+        over_time.map(|point| point["latency_ns"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let file = example("latency.toml");
+    let json = place.hyoshi(&format!("sim {file} --record sim.hyo --format json")).json();
+    let found = latencies(&json);
+    // In the second half of the fog, the 90 % quantile of `track` is within a tenth of 20 ms.
+    let settled = &found[45..60];
+    let mean = settled.iter().sum::<u64>() / settled.len() as u64;
+    assert!((18_000_000..22_000_000).contains(&mean), "{found:?}");
+    assert_eq!(latencies(&place.hyoshi("trace summary sim.hyo --format json").json()), found);
+    assert_eq!(latencies(&place.hyoshi("sim --from sim.hyo --format json").json()), found);
+    place.hyoshi("trace replay sim.hyo").exits(0);
+    // A greater GL makes smaller steps.
+    let slower = latencies(&place.hyoshi("sim --from sim.hyo --gains 2,0.447,16 --format json").json());
+    assert!(slower[..20].iter().sum::<u64>() != found[..20].iter().sum::<u64>());
+    let ran = place.hyoshi(&format!("run {file} --duration 5s --record run.hyo --format json")).json();
+    assert!(!latencies(&ran).is_empty());
+    place.hyoshi("trace replay run.hyo").exits(0);
+    let text = place.hyoshi(&format!("sim {file} --duration 20s")).exits(0).out;
+    assert!(text.contains("U 75.0 %, L 20ms (90 % of track)"), "{text}");
+}
+
 /// The server's loop sets the client's rate; at its lowest, requests use 5 % of the server's CPU.
 fn client_and_server() -> String {
     let (client, server) = (unused_address(), unused_address());

@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use crate::feedback::{DesignGains, FeedbackLoop, MOST_LEVELS, StartRates};
+use crate::feedback::{DesignGains, FeedbackLoop, LatencySetPoint, MOST_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId};
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
@@ -72,6 +72,13 @@ impl Deref for System {
     fn deref(&self) -> &Contents {
         &self.contents
     }
+}
+
+fn is_measurable(contents: &Contents, of: &FeedbackLoop, latency: &LatencySetPoint) -> bool {
+    let ends = latency.ends(contents);
+    let here = |id: &OperationId| contents.operations.get(id.index()).is_some_and(|one| one.on == of.processor);
+    let valid = (1..1_000_000).contains(&latency.quantile_ppm) && !latency.at.is_zero();
+    valid && !ends.is_empty() && ends.iter().all(here)
 }
 
 /// Panics if a rule of [`System::new`] is broken.
@@ -145,12 +152,15 @@ fn check(contents: &Contents) {
         let adapted = contents.adapted_on(one.processor).len();
         let idle = contents.has_no_adapted_work(one.processor);
         assert!(!idle, "the loop of processor `{name}` must have an operation to adapt");
-        let gains = [one.gains.ga, one.gains.gm].iter().all(|gain| DesignGains::RANGE.contains(gain));
+        let gains = [one.gains.ga, one.gains.gm, one.gains.gl].iter().all(|gain| DesignGains::RANGE.contains(gain));
         let points = [
             (one.algorithm.uses_utilisation(), one.utilisation_ppm),
             (one.algorithm.uses_miss_ratio(), one.miss_ratio_ppm),
         ];
         let points = points.iter().all(|(used, ppm)| !used || (1..=1_000_000).contains(ppm));
+        let latency = one.latency.as_ref().is_none_or(|latency| is_measurable(contents, one, latency));
+        let latency = latency && one.latency.is_some() == one.algorithm.uses_latency();
+        assert!(latency, "the loop of processor `{name}` must have a latency of its own operations if it controls one");
         assert!(gains && points && !one.period.is_zero(), "the loop of processor `{name}` must have valid settings");
         let starts = !matches!(&one.start, StartRates::Given(periods) if periods.len() != adapted);
         assert!(starts, "the loop of processor `{name}` must start with one period for each operation");

@@ -1,12 +1,13 @@
 //! Feedback control of rates: the loops that adapt operations with a range of rates.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::endpoint::Endpoint;
 use crate::ids::{OperationId, ProcessorId};
-use crate::system::{Contents, Setting};
+use crate::system::{Contents, Deadline, Setting};
 use crate::time::Span;
 
 /// A feedback loop on one processor, after FCS/nORB (section 2.2). At the end of each sampling period it sets the
@@ -21,6 +22,8 @@ pub struct FeedbackLoop {
     pub utilisation_ppm: u32,
     /// The set point of the miss ratio, in parts per million.
     pub miss_ratio_ppm: u32,
+    /// The set point of a latency; `None` if the algorithm does not control it.
+    pub latency: Option<LatencySetPoint>,
     /// The sampling period.
     pub period: Span,
     /// What counts as utilisation.
@@ -70,6 +73,13 @@ pub enum FeedbackAlgorithm {
     /// misses begin, the first rise may pass that utilisation by one of FC-U's steps; later rises do not unless
     /// the gain is so high that FC-U overshoots.
     FcUmFast,
+    /// Holds the utilisation, or a latency where that is lower: `step = min(Ku (Us - U), Kl max(1 - L / Ls, -1))`, with
+    /// the measured quantile `L` of response times and its set point `Ls`; not in the paper.
+    ///
+    /// FCS/nORB names delays as future work (section 6). The error is relative, so `Kl` does not depend on the unit. It
+    /// is limited to twice the set point: in overload a latency grows without a limit, and one sample must not empty the
+    /// processor.
+    FcUl,
     /// Holds the utilisations of a [group](crate::ControlGroup) of processors that end-to-end tasks couple, by one
     /// model-predictive controller.
     Eucon,
@@ -78,11 +88,12 @@ pub enum FeedbackAlgorithm {
 }
 
 /// The algorithms of one processor and their descriptions: the table for files and docs.
-pub static ALGORITHMS: [(FeedbackAlgorithm, &str, &str); 4] = [
+pub static ALGORITHMS: [(FeedbackAlgorithm, &str, &str); 5] = [
     (FeedbackAlgorithm::FcU, "FC-U", "holds the utilisation"),
     (FeedbackAlgorithm::FcM, "FC-M", "holds the miss ratio, at almost full utilisation"),
     (FeedbackAlgorithm::FcUm, "FC-UM", "holds the utilisation; with too many misses, the miss ratio"),
     (FeedbackAlgorithm::FcUmFast, "FC-UM-fast", "as FC-UM, but without misses it rises as fast as FC-U"),
+    (FeedbackAlgorithm::FcUl, "FC-UL", "holds the utilisation; with too long response times, the latency"),
 ];
 
 /// The algorithms of a group of processors, in the order after [`ALGORITHMS`].
@@ -120,7 +131,12 @@ impl FeedbackAlgorithm {
 
     /// Whether it measures the miss ratio.
     pub const fn uses_miss_ratio(self) -> bool {
-        !matches!(self, FeedbackAlgorithm::FcU) && !self.is_of_group()
+        matches!(self, FeedbackAlgorithm::FcM | FeedbackAlgorithm::FcUm | FeedbackAlgorithm::FcUmFast)
+    }
+
+    /// Whether it measures a latency.
+    pub const fn uses_latency(self) -> bool {
+        matches!(self, FeedbackAlgorithm::FcUl)
     }
 }
 
@@ -131,6 +147,8 @@ pub struct DesignGains {
     pub ga: f64,
     /// G_M: rise of the miss ratio for each unit of utilisation above the bound, above 0.
     pub gm: f64,
+    /// G_L: rise of the latency, as a part of its set point, for each unit of utilisation near the set point, above 0.
+    pub gl: f64,
 }
 
 impl DesignGains {
@@ -139,9 +157,64 @@ impl DesignGains {
 }
 
 impl Default for DesignGains {
-    /// Those of FCS/nORB.
+    /// Those of FCS/nORB. For latencies, that of an M/M/1 queue at a utilisation of 75 %: `1 / (1 - U)`.
     fn default() -> Self {
-        DesignGains { ga: 2.0, gm: 0.447 }
+        DesignGains { ga: 2.0, gm: 0.447, gl: 4.0 }
+    }
+}
+
+/// The latency that a loop holds: a quantile of the response times of jobs in a sampling period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencySetPoint {
+    /// Where it begins and ends.
+    pub of: LatencyScope,
+    /// The quantile, in parts per million, between 0 and 1,000,000, both excluded.
+    pub quantile_ppm: u32,
+    /// The set point, above 0.
+    pub at: Span,
+}
+
+/// The jobs with a controlled latency. They end on the loop's processor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LatencyScope {
+    /// Jobs of these operations, in the file's order, from where their deadlines count to their ends.
+    Operations(Vec<OperationId>),
+    /// A chain, by its place among the chains: from the release of its first operation, which is the only root of its
+    /// last one, to the end of that.
+    Chain(u32),
+}
+
+impl LatencySetPoint {
+    /// The operations with the jobs that end it.
+    pub fn ends<'a>(&'a self, contents: &'a Contents) -> &'a [OperationId] {
+        match &self.of {
+            LatencyScope::Operations(operations) => operations,
+            LatencyScope::Chain(place) => contents
+                .chains
+                .get(*place as usize)
+                .and_then(|chain| chain.path.last())
+                .map_or(&[], core::slice::from_ref),
+        }
+    }
+
+    /// Whether the latency of a job of `operation` begins at the release of its root.
+    pub fn is_from_root(&self, contents: &Contents, operation: OperationId) -> bool {
+        matches!(self.of, LatencyScope::Chain(_))
+            || matches!(contents.setting(0, operation).deadline, Deadline::Origin(_))
+    }
+
+    /// The name of the chain or of the operation; of several operations the first one, and the number of the others.
+    pub fn name(&self, contents: &Contents) -> String {
+        match &self.of {
+            LatencyScope::Operations(operations) => {
+                let first = operations.first().map_or("", |first| &contents.operation(*first).name);
+                match operations.len() {
+                    0 | 1 => first.into(),
+                    all => format!("{first} and {} more", all - 1),
+                }
+            }
+            LatencyScope::Chain(place) => contents.chains.get(*place as usize).map_or("", |chain| &chain.name).into(),
+        }
     }
 }
 

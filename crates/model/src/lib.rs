@@ -77,8 +77,8 @@ pub use endpoint::{Address, Endpoint, EndpointError};
 pub use event::Event;
 pub use execution_time::ExecutionTime;
 pub use feedback::{
-    ALGORITHMS, AdaptedOperations, DesignGains, FeedbackAlgorithm, FeedbackLoop, GROUP_ALGORITHMS, LoadMeasure,
-    MOST_LEVELS, RateDivision, ServiceLevel, StartRates, at_level,
+    ALGORITHMS, AdaptedOperations, DesignGains, FeedbackAlgorithm, FeedbackLoop, GROUP_ALGORITHMS, LatencyScope,
+    LatencySetPoint, LoadMeasure, MOST_LEVELS, RateDivision, ServiceLevel, StartRates, at_level,
 };
 #[cfg(feature = "toml")]
 pub use file::{

@@ -11,7 +11,7 @@ use crate::checked::System;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
-use crate::feedback::{FeedbackLoop, LoadMeasure, RateDivision, ServiceLevel, StartRates};
+use crate::feedback::{FeedbackLoop, LatencyScope, LoadMeasure, RateDivision, ServiceLevel, StartRates};
 use crate::gateway::Gateway;
 use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
@@ -327,12 +327,21 @@ fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop, names:
     if one.algorithm.uses_miss_ratio() {
         line(text, "miss_ratio", percentage(one.miss_ratio_ppm));
     }
+    if let Some(latency) = &one.latency {
+        let of = match &latency.of {
+            LatencyScope::Operations(operations) => names(operations),
+            LatencyScope::Chain(place) => quoted(&plain(&system.chains[*place as usize].name)),
+        };
+        let (quantile, at) = (percentage(latency.quantile_ppm), time(latency.at));
+        line(text, "latency", format!("{{ of = {of}, quantile = {quantile}, at = {at} }}"));
+    }
     line(text, "period", time(one.period));
     if one.measure == LoadMeasure::Lanes {
         line(text, "measure", quoted("lanes"));
     }
     if !one.algorithm.is_of_group() {
-        line(text, "gains", format!("{{ ga = {:?}, gm = {:?} }}", one.gains.ga, one.gains.gm));
+        let gl = if one.algorithm.uses_latency() { format!(", gl = {:?}", one.gains.gl) } else { String::new() };
+        line(text, "gains", format!("{{ ga = {:?}, gm = {:?}{gl} }}", one.gains.ga, one.gains.gm));
     }
     match &one.start {
         StartRates::Lowest => {}

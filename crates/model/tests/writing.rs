@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hyoshi_model::{OperationId, Span, StartRates, Trigger, read, read_file, write};
+use hyoshi_model::{LatencyScope, LatencySetPoint, OperationId, Span, StartRates, Trigger, read, read_file, write};
 use proptest::prelude::*;
 
 fn round_trip(text: &str, dir: Option<&Path>) {
@@ -38,6 +38,27 @@ fn start_rates_of_single_operations_survive() {
     let system = read(text, "start.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let expected = [100_000, 500_000, 30_500, 250_000].map(Span::from_micros).to_vec();
     assert_eq!(system.feedback[0].start, StartRates::Given(expected));
+    round_trip(text, None);
+}
+
+#[test]
+fn latencies_of_templates_and_chains_survive() {
+    let text = "name = 'latencies'\n[processor.main]\n[processor.other]\n\
+                [feedback.main]\nalgorithm = 'FC-UL'\nutilisation = '70%'\n\
+                latency = { of = ['poll', 'track'], quantile = '99.9%', at = '20ms' }\n\
+                [feedback.other]\nalgorithm = 'FC-UL'\nutilisation = '70%'\ngains = { gl = 2.5 }\n\
+                latency = { of = 'end', at = '0.1s' }\n\
+                [operation.track]\non = 'main'\nrate = '10Hz'\nwcet = '1ms'\n\
+                [operation.poll]\non = 'main'\nrate = ['2Hz', '50Hz']\nwcet = '1ms'\ncount = 2\n\
+                [operation.grab]\non = 'other'\nrate = ['2Hz', '50Hz']\nwcet = '1ms'\n\
+                [operation.show]\non = 'other'\nafter = { all = ['grab'] }\nwcet = '1ms'\n\
+                [chain.end]\npath = ['grab', 'show']\ndeadline = '1s'\n";
+    let system = read(text, "latencies.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let latencies = system.feedback.iter().map(|one| one.latency.clone().unwrap());
+    let of = |of, quantile_ppm, at| LatencySetPoint { of, quantile_ppm, at: Span::from_millis(at) };
+    let operations = LatencyScope::Operations((0..3).map(OperationId).collect());
+    assert_eq!(latencies.collect::<Vec<_>>(), [of(operations, 999_000, 20), of(LatencyScope::Chain(0), 990_000, 100)]);
+    assert_eq!(system.feedback[1].gains.gl, 2.5);
     round_trip(text, None);
 }
 

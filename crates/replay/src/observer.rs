@@ -113,6 +113,7 @@ impl<'a> Observer<'a> {
                 DispatchDecision::End(_)
                     | DispatchDecision::Switch { .. }
                     | DispatchDecision::Sample { .. }
+                    | DispatchDecision::Latency { .. }
                     | DispatchDecision::Retime { .. }
                     | DispatchDecision::Level { .. }
                     | DispatchDecision::Pace { .. }
@@ -162,6 +163,7 @@ impl<'a> Observer<'a> {
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
             TraceEvent::Decision(
                 DispatchDecision::Sample { .. }
+                | DispatchDecision::Latency { .. }
                 | DispatchDecision::Retime { .. }
                 | DispatchDecision::Level { .. }
                 | DispatchDecision::Pace { .. },

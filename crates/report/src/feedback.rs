@@ -17,12 +17,15 @@ use crate::terminal::grid::{CellValue, column, grid};
 /// The loop of one processor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FeedbackSummary {
-    /// `FC-U`, `FC-M`, `FC-UM`, `FC-UM-fast`, `EUCON` or `DEUCON`.
+    /// `FC-U`, `FC-M`, `FC-UM`, `FC-UM-fast`, `FC-UL`, `EUCON` or `DEUCON`.
     pub algorithm: &'static str,
     /// The set point of the utilisation, if it is controlled.
     pub utilisation_set_ppm: Option<u32>,
     /// The set point of the miss ratio, if it is controlled.
     pub miss_ratio_set_ppm: Option<u32>,
+    /// The set point of the latency, if it is controlled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_set: Option<LatencySummary>,
     /// The sampling period.
     pub period_ns: u64,
     /// The number of samples.
@@ -32,7 +35,8 @@ pub struct FeedbackSummary {
     pub unsolved_steps: Option<u64>,
     /// Steps without the controllers, because an earlier step needed too much time; `None` in the same cases.
     pub skipped_steps: Option<u64>,
-    /// Samples until the utilisation reaches 99 % of its set point. Without a set point, the last utilisation counts.
+    /// Samples until the utilisation or the latency reaches 99 % of its set point. Without a set point, the last
+    /// utilisation counts.
     /// `None` if it does not reach it. It is a multiple of the samples that a point of `over_time` averages.
     pub settled_after: Option<u64>,
     /// The second half of the time.
@@ -46,6 +50,29 @@ pub struct FeedbackSummary {
     pub over_time: Vec<SampleSummary>,
 }
 
+/// The latency that a loop holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LatencySummary {
+    /// The operation or chain.
+    pub of: String,
+    /// The quantile, in parts per million.
+    pub quantile_ppm: u32,
+    /// The set point.
+    pub at_ns: u64,
+}
+
+impl LatencySummary {
+    pub(crate) fn new(system: &System, of: &FeedbackLoop) -> Option<LatencySummary> {
+        let one = of.latency.as_ref()?;
+        Some(LatencySummary { of: one.name(system), quantile_ppm: one.quantile_ppm, at_ns: one.at.as_nanos() })
+    }
+
+    /// Such as `99 % of track`.
+    pub(crate) fn name(&self) -> String {
+        format!("{} % of {}", f64::from(self.quantile_ppm) / 1e4, self.of)
+    }
+}
+
 /// What a loop has held in the second half of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SteadySummary {
@@ -57,6 +84,9 @@ pub struct SteadySummary {
     pub interval_ppm: Option<u64>,
     /// The share of jobs that missed their deadlines.
     pub miss_ratio_ppm: u64,
+    /// The mean of the measured latencies; `None` if none was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<u64>,
 }
 
 /// The service level of an operation.
@@ -148,6 +178,9 @@ pub struct SampleSummary {
     pub miss_ratio_ppm: u64,
     /// The mean of the totals of declared utilisation that the loop has set.
     pub total_ppm: u64,
+    /// The mean of the measured latencies; `None` if none was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<u64>,
 }
 
 fn ppm(part: f64) -> u64 {
@@ -168,19 +201,24 @@ impl FeedbackSummary {
             utilisation_ppm: point.utilisation().map(ppm),
             miss_ratio_ppm: ppm(point.miss_ratio()),
             total_ppm: ppm(point.total()),
+            latency_ns: point.latency().map(Span::as_nanos),
         });
         let over_time: Vec<SampleSummary> = over_time.collect();
         let utilisation_set_ppm = of.algorithm.uses_utilisation().then_some(of.utilisation_ppm);
         let last = over_time.iter().rev().find_map(|point| point.utilisation_ppm);
         let level = utilisation_set_ppm.map(u64::from).or(last);
-        let settled = level.and_then(|level| {
-            over_time.iter().position(|point| point.utilisation_ppm.is_some_and(|one| one * 100 >= level * 99))
-        });
+        let latency = of.latency.as_ref().map(|one| one.at.as_nanos());
+        let reaches = |measured: Option<u64>, set: Option<u64>| {
+            measured.zip(set).is_some_and(|(measured, set)| u128::from(measured) * 100 >= u128::from(set) * 99)
+        };
+        let settled = |one: &SampleSummary| reaches(one.utilisation_ppm, level) || reaches(one.latency_ns, latency);
+        let settled = over_time.iter().position(settled);
         let steady = history.steady(Instant::from_nanos(duration.as_nanos() / 2)).map(|steady| SteadySummary {
             samples: steady.samples,
             utilisation_ppm: steady.utilisation.map(|(mean, _)| ppm(mean)),
             interval_ppm: steady.utilisation.map(|(_, interval)| ppm(interval)),
             miss_ratio_ppm: ppm(steady.miss_ratio),
+            latency_ns: steady.latency.map(Span::as_nanos),
         });
         let changed: BTreeMap<_, _> =
             history.periods().map(|(root, period, changes)| (root, (period, changes))).collect();
@@ -238,6 +276,7 @@ impl FeedbackSummary {
             algorithm: of.algorithm.name(),
             utilisation_set_ppm,
             miss_ratio_set_ppm: of.algorithm.uses_miss_ratio().then_some(of.miss_ratio_ppm),
+            latency_set: LatencySummary::new(system, of),
             period_ns: of.period.as_nanos(),
             samples: history.samples(),
             unsolved_steps: None,
@@ -255,10 +294,17 @@ impl FeedbackSummary {
         self.samples == 0 && self.rates.iter().any(|rate| rate.changes > 0)
     }
 
+    /// The latency of the second half, if it is controlled.
+    fn latency(&self) -> String {
+        let measured = self.steady.and_then(|steady| steady.latency_ns).map_or("not measured".into(), nanos);
+        self.latency_set.as_ref().map_or(String::new(), |_| measured)
+    }
+
     fn set_points(&self) -> String {
         let utilisation = self.utilisation_set_ppm.map(|ppm| format!("U {}", percent(ppm.into())));
         let misses = self.miss_ratio_set_ppm.map(|ppm| format!("M {}", percent(ppm.into())));
-        utilisation.into_iter().chain(misses).collect::<Vec<_>>().join(", ")
+        let latency = self.latency_set.as_ref().map(|set| format!("L {} ({})", nanos(set.at_ns), set.name()));
+        utilisation.into_iter().chain(misses).chain(latency).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -276,6 +322,10 @@ pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rate
             line += &format!(" M {}", percent(ppm(latest.miss_ratio())));
             if one.algorithm.uses_miss_ratio() {
                 line += &format!(" of {}", percent(one.miss_ratio_ppm.into()));
+            }
+            if let Some(set) = &one.latency {
+                let measured = latest.latency().map_or("unknown".into(), |latency| nanos(latency.as_nanos()));
+                line += &format!(" L {measured} of {}", nanos(set.at.as_nanos()));
             }
         }
         let found: BTreeMap<_, _> = history.periods().map(|(root, period, _)| (root, period)).collect();
@@ -330,6 +380,7 @@ impl Summary {
             column("settled after").spare(1),
             column("utilisation, 2nd half"),
             column("misses"),
+            column("latency").if_any(),
         ];
         let here = self.loops().filter(|(_, one)| !one.is_elsewhere());
         let rows = here.map(|(processor, one)| {
@@ -346,6 +397,7 @@ impl Summary {
                 CellValue::figure(one.settled_after.map_or("-".into(), count)),
                 CellValue::figure(utilisation),
                 CellValue::figure(steady.map_or("-".into(), |one| format!("{:.2} %", one.miss_ratio_ppm as f64 / 1e4))),
+                CellValue::figure(one.latency()),
             ]
         });
         let rows: Vec<_> = rows.collect();
@@ -392,7 +444,8 @@ impl Summary {
                         p { "This loop runs in another process. It set rates of operations of this process." }
                     } @else {
                         p { "Solid: utilisation. Red: share of jobs that missed their deadlines. Dashed: the total
-                            declared utilisation that the loop has set." }
+                            declared utilisation that the loop has set."
+                            @if one.latency_set.is_some() { " Dashed red: latency, up to twice its set point of 100 %." } }
                         (PreEscaped(chart(one)))
                     }
                     table {
@@ -417,15 +470,20 @@ impl Summary {
 fn chart(one: &FeedbackSummary) -> String {
     let names = one.over_time.iter().map(|point| nanos(point.at_ns)).collect();
     let places = AxisLabels { title: "time".into(), names };
-    let series = |colour, dashed, of: fn(&SampleSummary) -> Option<u64>| Series {
+    let line = |colour, dashed, of: &dyn Fn(&SampleSummary) -> Option<u64>| Series {
         colour,
         dashed,
         values: one.over_time.iter().map(|point| of(point).map(|ppm| ppm as f64 / 1e4)).collect(),
     };
-    let series = [
-        series(Colour::Made, false, |point| point.utilisation_ppm),
-        series(Colour::Missed, false, |point| Some(point.miss_ratio_ppm)),
-        series(Colour::Other, true, |point| Some(point.total_ppm)),
+    let mut series = vec![
+        line(Colour::Made, false, &|point| point.utilisation_ppm),
+        line(Colour::Missed, false, &|point| Some(point.miss_ratio_ppm)),
+        line(Colour::Other, true, &|point| Some(point.total_ppm)),
     ];
+    if let Some(set) = &one.latency_set {
+        // Above twice the set point, the loop reacts to all latencies alike.
+        let of = |point: &SampleSummary| Some(ppm(point.latency_ns? as f64 / set.at_ns.max(1) as f64).min(2_000_000));
+        series.push(line(Colour::Missed, true, &of));
+    }
     lines("utilisation, misses and total over time", &places, &series, 0.0, |value| format!("{value:.0} %"))
 }

@@ -106,6 +106,57 @@ const LEVELS: &str = "name = 'levels'\n[processor.main]\nhard_cap = '100%'\n\
     [operation.show]\nafter = { all = ['grab'] }\n\
     levels = [{ name = 'grid', wcet = '10ms', value = 3 }, { name = 'mesh', wcet = '30ms', value = 5 }]\n";
 
+const LATENCY: &str = "name = 'latency'\n[processor.main]\n[feedback.main]\nalgorithm = 'FC-UL'\nutilisation = '70%'\n\
+    latency = { of = 'show', at = '20ms' }\n[operation.track]\nrate = ['1Hz', '10Hz']\nwcet = '10ms'\n\
+    [operation.show]\nrate = '5Hz'\nwcet = '30ms'\n";
+
+/// A loop that holds a latency, after three samples; in the second one it was not measured.
+fn latency() -> Value {
+    let system = hyoshi_model::read(LATENCY, "latency.toml", None).unwrap().system;
+    let mut histories = FeedbackHistories::new(&system);
+    let sample = DispatchDecision::Sample { utilisation: Some(300_000), ended: 10, missed: 1, total: 300_000 };
+    let latency = |ms| DispatchDecision::Latency { quantile: Span::from_millis(ms), jobs: 10 };
+    for (second, decision) in [(4, latency(12)), (4, sample), (8, sample), (12, latency(24)), (12, sample)] {
+        let at = Instant::ZERO + Span::from_secs(second);
+        histories.event(ProcessorId(0), at, &TraceEvent::Decision(decision));
+    }
+    let stats = hyoshi_trace::Stats::new(&system);
+    let of = (&histories.all()[0], &stats);
+    let one = hyoshi_report::FeedbackSummary::new(&system, &system.feedback[0], of, Span::from_secs(12));
+    let over_time: Vec<_> = one.over_time.iter().map(|point| point.latency_ns).collect();
+    assert_eq!(over_time, [Some(12_000_000), None, Some(24_000_000)]);
+    assert_eq!(one.steady.unwrap().latency_ns, Some(24_000_000));
+    // The utilisation stays below its set point, the latency reaches its own.
+    assert_eq!(one.settled_after, Some(3));
+    serde_json::to_value(one).unwrap()
+}
+
+#[test]
+fn a_check_says_what_is_known_of_a_latency() {
+    let system = hyoshi_model::read(LATENCY, "latency.toml", None).unwrap().system;
+    let plan = hyoshi_sched::Plan::new(&system, &Strategies::built_in()).unwrap();
+    let report = hyoshi_sched::analyse(&system, &plan);
+    let checked = Checked::new("hyoshi check", &system, &report);
+    let json: Value = serde_json::from_str(&checked.json()).unwrap();
+    let mut written = BTreeSet::new();
+    keys(&json, &mut written);
+    let documented = documented(&doc());
+    assert!(written.is_subset(&documented), "{:?}", written.difference(&documented));
+    let one = &json["feedback"][0];
+    assert_eq!((&one["settles_after"], &one["latency"]["of"]), (&Value::Null, &"show".into()));
+    // 0.37 / (2 * 4), and five jobs a second for 4 s.
+    assert_eq!((&one["latency"]["largest_change_ppm"], &one["latency"]["least_jobs"]), (&46_250.into(), &20.into()));
+    let text = checked.terminal(hyoshi_report::TerminalStyle::PLAIN).replace("\n        ", " ");
+    for remark in [
+        "the utilisation is lower if the quantile 99 % of show is above 20ms; analysis does not know at which load",
+        "the total changes by at most 4.6 % in a sample",
+        "at the lowest rates 20 jobs end in a sampling period: then the quantile is the longest latency",
+        "a worst case of 30ms is above the latency 20ms: raise `at`",
+    ] {
+        assert!(text.contains(remark), "{remark} is not in {text}");
+    }
+}
+
 #[test]
 fn service_levels_are_in_reports_and_checks() {
     let system = hyoshi_model::read(LEVELS, "levels.toml", None).unwrap().system;
@@ -168,6 +219,7 @@ fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     keys(&serde_json::from_str(&account.summary().json()).unwrap(), &mut written);
     keys(&switching(), &mut written);
     keys(&feedback(), &mut written);
+    keys(&latency(), &mut written);
     let doc = doc();
     let (run, _) = doc.split_once("## `check`").unwrap();
     assert_eq!(documented(run), written);

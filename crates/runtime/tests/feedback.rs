@@ -55,6 +55,36 @@ fn rates_rise_to_the_set_point_and_a_replay_sets_the_same() {
     });
 }
 
+/// Jobs of `track` need 2 ms, so their latency is above each shorter set point.
+#[test]
+fn rates_fall_while_the_latency_is_above_its_set_point_and_rise_while_it_is_below() {
+    let run_at = |at: &str, start: &str| {
+        let latency = format!("latency = {{ of = \"track\", quantile = \"90%\", at = \"{at}\" }}\nstart = \"{start}\"");
+        let ran = run(&LOOP
+            .replace("FC-U", "FC-UL")
+            .replace("measure", &format!("{latency}\nmeasure"))
+            .replace("[\"20Hz\", \"1kHz\"]", "[\"20Hz\", \"100Hz\"]")
+            .replace("[\"10Hz\", \"500Hz\"]", "[\"10Hz\", \"50Hz\"]"));
+        ran.replay();
+        let mut totals = Vec::new();
+        for (_, decision) in ran.decisions() {
+            match decision {
+                DispatchDecision::Latency { quantile, jobs } => {
+                    assert!(*jobs > 0 && *quantile >= Span::from_millis(2), "{quantile} of {jobs} jobs");
+                }
+                DispatchDecision::Sample { total, .. } => totals.push(*total),
+                _ => {}
+            }
+        }
+        totals
+    };
+    // The declared load at the lowest rates is 4 %, at the highest 20 %.
+    let down = run_at("1ms", "highest");
+    assert!(down.is_sorted_by(|one, next| one >= next) && *down.last().unwrap() < 41_000, "{down:?}");
+    let up = run_at("10s", "lowest");
+    assert!(up.is_sorted() && *up.last().unwrap() > 100_000, "{up:?}");
+}
+
 #[test]
 fn bodies_read_the_level_of_their_job_and_built_in_work_has_its_time() {
     let text = "

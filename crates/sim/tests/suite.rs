@@ -17,6 +17,7 @@ mod feedback;
 mod flight_program;
 mod hard_cap;
 mod late;
+mod latency;
 mod losses;
 mod outside;
 mod programs;

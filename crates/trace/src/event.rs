@@ -339,6 +339,14 @@ pub enum DispatchDecision {
         /// Its place among the operation's levels.
         level: u8,
     },
+    /// A feedback loop has measured a latency. Its `Sample` follows.
+    Latency {
+        /// The quantile of the sampling period's latencies.
+        #[serde(with = "span")]
+        quantile: Span,
+        /// The number of latencies.
+        jobs: u32,
+    },
 }
 
 /// The reason why a completion is dropped.

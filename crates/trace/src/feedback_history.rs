@@ -36,6 +36,8 @@ pub struct FeedbackHistory {
     points: Vec<FeedbackPoint>,
     latest: Option<FeedbackPoint>,
     samples: u64,
+    /// The latency of the next sample.
+    latency: Option<Span>,
     /// Samples in a full point.
     stride: u64,
     /// The latest period of each root, and the number of its changes.
@@ -67,6 +69,8 @@ pub struct FeedbackPoint {
     pub missed: u64,
     /// The sum of the totals that the loop has set, in parts per million.
     total: f64,
+    /// The number of measured latencies, and their sum in nanoseconds.
+    latency: (u64, f64),
 }
 
 impl FeedbackPoint {
@@ -85,6 +89,12 @@ impl FeedbackPoint {
         self.total / self.samples.max(1) as f64 / 1e6
     }
 
+    /// The mean of the measured latencies; `None` if none was measured.
+    pub fn latency(&self) -> Option<Span> {
+        let (count, sum) = self.latency;
+        (count > 0).then(|| Span::from_nanos((sum / count as f64) as u64))
+    }
+
     fn add(&mut self, later: &FeedbackPoint) {
         self.at = later.at;
         self.samples += later.samples;
@@ -94,6 +104,8 @@ impl FeedbackPoint {
         self.ended += later.ended;
         self.missed += later.missed;
         self.total += later.total;
+        self.latency.0 += later.latency.0;
+        self.latency.1 += later.latency.1;
     }
 }
 
@@ -107,6 +119,8 @@ pub struct SteadyState {
     pub utilisation: Option<(f64, f64)>,
     /// The share of jobs that missed their deadline.
     pub miss_ratio: f64,
+    /// The mean latency; `None` if none was measured.
+    pub latency: Option<Span>,
 }
 
 impl FeedbackHistory {
@@ -120,6 +134,7 @@ impl FeedbackHistory {
             ended: ended.into(),
             missed: missed.into(),
             total: total.into(),
+            latency: self.latency.take().map_or((0, 0.0), |latency| (1, latency.as_nanos() as f64)),
         };
         self.latest = Some(point);
         self.samples += 1;
@@ -206,7 +221,7 @@ impl FeedbackHistory {
             1.645 * (variance / count).sqrt()
         };
         let utilisation = sum.utilisation().map(|mean| (mean, interval(mean)));
-        Some(SteadyState { samples: sum.samples, utilisation, miss_ratio: sum.miss_ratio() })
+        Some(SteadyState { samples: sum.samples, utilisation, miss_ratio: sum.miss_ratio(), latency: sum.latency() })
     }
 }
 
@@ -232,6 +247,7 @@ impl FeedbackHistories {
             TraceEvent::Decision(DispatchDecision::Sample { utilisation, ended, missed, total }) => {
                 history.sample(now, (*utilisation, *ended, *missed, *total));
             }
+            TraceEvent::Decision(DispatchDecision::Latency { quantile, .. }) => history.latency = Some(*quantile),
             TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => {
                 retime(&mut history.periods, *operation, *period);
             }

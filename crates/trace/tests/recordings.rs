@@ -84,6 +84,8 @@ fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
             operation: OperationId(operation),
             level,
         })),
+        (span(), any::<u32>())
+            .prop_map(|(quantile, jobs)| TraceEvent::Decision(DispatchDecision::Latency { quantile, jobs })),
         (slot(), any::<u32>())
             .prop_map(|(slot, resource)| TraceEvent::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
         (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| TraceEvent::Decision(

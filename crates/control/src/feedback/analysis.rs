@@ -21,11 +21,12 @@ pub struct PlantModel {
 }
 
 impl PlantModel {
-    /// The sample of a period with this total estimated utilisation.
+    /// The sample of a period with this total estimated utilisation. The model has no latency: it is 0.
     pub fn measure(&self, total: f64) -> FeedbackSample {
         let demand = (self.gain * total).max(0.0);
         let misses = self.slope * (demand - self.bound);
-        FeedbackSample { utilisation: Some(demand.min(1.0)), miss_ratio: Some(misses.clamp(0.0, 1.0)) }
+        let (utilisation, miss_ratio) = (Some(demand.min(1.0)), Some(misses.clamp(0.0, 1.0)));
+        FeedbackSample { utilisation, miss_ratio, latency: Some(0.0) }
     }
 }
 
@@ -60,6 +61,8 @@ impl LoopModel {
     /// `x - x*` to `(1 - g l) (x - x*)`, which is smaller if `g L < 2`. The minimum of two controllers falls at most as
     /// steeply as the steeper one, so this includes FC-UM, and the saturation of `U` at 1 and of `M` at 0.
     /// FC-UM-fast can pass `x*` once, by a step of FC-U; tests show that it rests at `x*`.
+    ///
+    /// For FC-UL this is the range of its controller of the utilisation. See [`latency_band`](Self::latency_band).
     pub fn stable_below(&self) -> f64 {
         2.0 / self.steepest()
     }
@@ -67,6 +70,16 @@ impl LoopModel {
     /// Up to this gain, included, the utilisation does not overshoot: half of [`stable_below`](Self::stable_below).
     pub fn smooth_up_to(&self) -> f64 {
         1.0 / self.steepest()
+    }
+
+    /// `Kl`, the promise for an unknown latency that does not fall if the total rises: once the total has been below the
+    /// one, `B*`, at which the latency passes its set point, it never exceeds `B*` by more than `Kl`. The controller of
+    /// the latency never lowers it to more than `Kl` below `B*`. `None` if the latency is not controlled.
+    ///
+    /// Proof: below `B*` the latency's step is between 0 and `Kl`, above it between `-Kl` and 0. The smaller step of both
+    /// controllers is at most the latency's.
+    pub fn latency_band(&self) -> Option<f64> {
+        self.settings.algorithm.uses_latency().then_some(self.settings.gains.latency)
     }
 
     fn steepest(&self) -> f64 {
@@ -83,12 +96,14 @@ impl LoopModel {
     }
 
     /// The utilisation at which the law comes to rest if rates have no limits. For FC-M it is where the miss ratio is
-    /// `Ms`; the utilisation is at most 1.
+    /// `Ms`; the utilisation is at most 1. For FC-UL it is an upper limit: the latency may hold it below.
     pub fn target(&self) -> f64 {
         let FeedbackSettings { algorithm, utilisation, miss_ratio, .. } = self.settings;
         let by_misses = self.bound + number(miss_ratio) / self.slope;
         match algorithm {
-            FeedbackAlgorithm::FcU | FeedbackAlgorithm::Eucon | FeedbackAlgorithm::Deucon => number(utilisation),
+            FeedbackAlgorithm::FcU | FeedbackAlgorithm::FcUl | FeedbackAlgorithm::Eucon | FeedbackAlgorithm::Deucon => {
+                number(utilisation)
+            }
             FeedbackAlgorithm::FcM => by_misses.min(1.0),
             FeedbackAlgorithm::FcUm | FeedbackAlgorithm::FcUmFast => by_misses.min(number(utilisation)),
         }
@@ -110,7 +125,8 @@ impl LoopModel {
     /// final one, which is the paper's `0.99 Us`. Sample 1 is that of the start rates. `None` if there is no such
     /// sample among the first [`LONGEST_SETTLING`](Self::LONGEST_SETTLING).
     ///
-    /// The law runs on the model, so limits, and the slow rise of FC-M and FC-UM (`Km Ms` per sample), count.
+    /// The law runs on the model, so limits, and the slow rise of FC-M and FC-UM (`Km Ms` per sample), count. For FC-UL
+    /// it is a lower limit, for a latency far below its set point.
     pub fn settling(&self, gain: f64) -> Result<Option<u32>, FeedbackSettingsError> {
         let plant = PlantModel { gain, bound: self.bound, slope: self.slope };
         let mut law = FeedbackLaw::new(self.settings, self.start)?;

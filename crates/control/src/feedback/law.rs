@@ -1,5 +1,5 @@
-//! FC-U, FC-M and FC-UM: from the measured utilisation and miss ratio to the total estimated utilisation of the next
-//! sampling period.
+//! FC-U, FC-M, FC-UM and FC-UL: from the measured utilisation, miss ratio and latency to the total estimated utilisation
+//! of the next sampling period.
 //!
 //! After Lu, Wang and Gill, "Feedback Control Real-Time Scheduling in ORB Middleware" (FCS/nORB), RTAS 2003, section
 //! 2.2. Their gains are those of Lu, Stankovic, Tao and Son, "Feedback Control Real-Time Scheduling: Framework,
@@ -22,6 +22,8 @@ pub struct FeedbackSample {
     pub utilisation: Option<f64>,
     /// M, the part of the completed jobs that missed their deadlines, 0 to 1.
     pub miss_ratio: Option<f64>,
+    /// L / Ls, the measured latency as a part of its set point, from 0.
+    pub latency: Option<f64>,
 }
 
 impl FeedbackSample {
@@ -38,9 +40,21 @@ pub enum MeasuredVariable {
     Utilisation,
     /// M.
     MissRatio,
+    /// L, as a part of its set point.
+    Latency,
 }
 
-/// A value that a monitor did not provide, or one outside 0 to 1.
+impl MeasuredVariable {
+    /// Whether it can have this value.
+    fn contains(self, value: f64) -> bool {
+        match self {
+            MeasuredVariable::Utilisation | MeasuredVariable::MissRatio => (0.0..=1.0).contains(&value),
+            MeasuredVariable::Latency => (0.0..=f64::MAX).contains(&value),
+        }
+    }
+}
+
+/// A value that a monitor did not provide, or one that the variable cannot have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MonitorFault {
     /// The variable.
@@ -51,12 +65,13 @@ pub struct MonitorFault {
 
 impl fmt::Display for MonitorFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let variable = match self.variable {
-            MeasuredVariable::Utilisation => "utilisation",
-            MeasuredVariable::MissRatio => "miss ratio",
+        let (variable, range) = match self.variable {
+            MeasuredVariable::Utilisation => ("utilisation", "0 to 1"),
+            MeasuredVariable::MissRatio => ("miss ratio", "0 to 1"),
+            MeasuredVariable::Latency => ("latency", "the numbers from 0"),
         };
         match self.value {
-            Some(value) => write!(f, "the measured {variable} is {value}, not within 0 to 1: rates do not rise"),
+            Some(value) => write!(f, "the measured {variable} is {value}, not within {range}: rates do not rise"),
             None => write!(f, "the {variable} was not measured: rates do not rise"),
         }
     }
@@ -87,7 +102,7 @@ pub struct LawStep {
 /// It has no clock: the caller invokes [`step`](FeedbackLaw::step) at the end of each sampling period.
 ///
 /// A variable that is missing or invalid counts as one that is exactly at its set point. So `B` stays, unless the other
-/// variable of FC-UM lowers it: a stalled monitor never raises a rate, and never stops a reduction.
+/// variable of FC-UM or FC-UL lowers it: a stalled monitor never raises a rate, and never stops a reduction.
 #[derive(Clone, Debug)]
 pub struct FeedbackLaw {
     settings: FeedbackSettings,
@@ -122,15 +137,15 @@ impl FeedbackLaw {
     pub fn step(&mut self, sample: FeedbackSample, range: [f64; 2]) -> LawStep {
         let FeedbackSettings { algorithm, gains, unlimited, .. } = self.settings;
         let mut fault = None;
-        let mut valid = |variable, value: Option<f64>| {
-            let valid = value.filter(|value| (0.0..=1.0).contains(value));
+        let mut valid = |variable: MeasuredVariable, value: Option<f64>| {
+            let valid = value.filter(|value| variable.contains(*value));
             if valid.is_none() {
                 fault.get_or_insert(MonitorFault { variable, value });
             }
             valid
         };
         let (us, ms) = (number(self.settings.utilisation), number(self.settings.miss_ratio));
-        let (mut by_utilisation, mut by_misses) = (f64::INFINITY, f64::INFINITY);
+        let (mut by_utilisation, mut by_misses, mut by_latency) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
         let mut utilisation = None;
         if algorithm.uses_utilisation() {
             utilisation = valid(MeasuredVariable::Utilisation, sample.utilisation);
@@ -148,7 +163,11 @@ impl FeedbackLaw {
                 }
             }
         }
-        let next = self.total + by_utilisation.min(by_misses);
+        if algorithm.uses_latency() {
+            let latency = valid(MeasuredVariable::Latency, sample.latency);
+            by_latency = latency.map_or(0.0, |value| gains.latency * (1.0 - value).max(-1.0));
+        }
+        let next = self.total + by_utilisation.min(by_misses).min(by_latency);
         self.total = if unlimited { next } else { next.min(range[1]).max(range[0]) };
         let limit = if self.total <= range[0] {
             Some(RateLimit::Lowest)
@@ -181,7 +200,7 @@ mod tests {
     }
 
     fn sample(utilisation: f64, miss_ratio: f64) -> FeedbackSample {
-        FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(miss_ratio) }
+        FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(miss_ratio), latency: Some(0.0) }
     }
 
     /// The step after one sample.
@@ -232,7 +251,7 @@ mod tests {
         for (algorithm, ..) in ALGORITHMS {
             for value in faulty {
                 let mut law = law(algorithm, 0.5);
-                let step = law.step(FeedbackSample { utilisation: value, miss_ratio: value }, ANY);
+                let step = law.step(FeedbackSample { utilisation: value, miss_ratio: value, latency: Some(0.0) }, ANY);
                 assert_eq!((step.total, law.total()), (0.5, 0.5));
                 let fault = step.fault.unwrap();
                 let variable = match algorithm.uses_utilisation() {
@@ -248,16 +267,46 @@ mod tests {
     fn with_one_monitor_stalled_the_other_can_only_lower() {
         use FeedbackAlgorithm::*;
         for algorithm in [FcUm, FcUmFast] {
-            let no_misses = |utilisation| FeedbackSample { utilisation: Some(utilisation), miss_ratio: None };
+            let no_misses = |value| FeedbackSample { utilisation: Some(value), ..FeedbackSample::default() };
             assert_eq!(law(algorithm, 0.5).step(no_misses(0.2), ANY).total, 0.5);
             near(law(algorithm, 0.5).step(no_misses(0.95), ANY).total, 0.5 - 0.185 * 0.2);
-            let only_misses = |misses| FeedbackSample { utilisation: None, miss_ratio: Some(misses) };
+            let only_misses = |value| FeedbackSample { miss_ratio: Some(value), ..FeedbackSample::default() };
             assert_eq!(law(algorithm, 0.5).step(only_misses(0.0), ANY).total, 0.5);
             assert!(law(algorithm, 0.5).step(only_misses(0.5), ANY).total < 0.5);
         }
         // A variable that the law does not use may be missing.
-        let step = law(FcU, 0.5).step(FeedbackSample { utilisation: Some(0.6), miss_ratio: None }, ANY);
+        let step = law(FcU, 0.5).step(FeedbackSample { utilisation: Some(0.6), ..FeedbackSample::default() }, ANY);
         assert_eq!(step.fault, None);
+    }
+
+    #[test]
+    fn fc_ul_has_the_smaller_step_and_limits_the_error_of_the_latency() {
+        let (ku, kl) = (0.185, 0.185 / 4.0);
+        let step = |utilisation, latency| {
+            let sample = FeedbackSample { utilisation, latency, ..FeedbackSample::default() };
+            let step = law(FeedbackAlgorithm::FcUl, 0.5).step(sample, ANY);
+            (step.total - 0.5, step.fault.map(|fault| fault.variable))
+        };
+        for (utilisation, latency, expected) in [
+            (0.2, 0.0, kl),
+            (0.2, 0.5, kl * 0.5),
+            (0.2, 1.0, 0.0),
+            (0.2, 1.5, kl * -0.5),
+            (0.2, 1e300, -kl),
+            (0.74, 0.5, ku * 0.01),
+            (0.95, 0.5, ku * -0.2),
+        ] {
+            let (found, fault) = step(Some(utilisation), Some(latency));
+            near(found, expected);
+            assert_eq!(fault, None);
+        }
+        // No job ended, or the value is invalid: the utilisation can only lower the total.
+        for latency in [None, Some(f64::NAN), Some(-0.1), Some(f64::INFINITY)] {
+            assert_eq!(step(Some(0.2), latency), (0.0, Some(MeasuredVariable::Latency)));
+            near(step(Some(0.95), latency).0, ku * -0.2);
+        }
+        near(step(None, Some(2.0)).0, -kl);
+        assert_eq!(step(None, Some(0.1)), (0.0, Some(MeasuredVariable::Utilisation)));
     }
 
     #[test]

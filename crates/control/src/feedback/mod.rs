@@ -4,10 +4,10 @@
 //! 37-48). Every sampling period has four stages. The middle two are here:
 //!
 //! ```text
-//! monitors ──U, M──► FeedbackLaw ──B(k+1)──► RateAssigner ──periods──► rate modulators
+//! monitors ─U, M, L─► FeedbackLaw ──B(k+1)──► RateAssigner ──periods──► rate modulators
 //! ```
 //!
-//! - [`settings`]: the table of algorithms: FC-U, FC-M, FC-UM, and a form of FC-UM that rises fast; set points, gains.
+//! - [`settings`]: the table of algorithms: FC-U, FC-M, FC-UM, a form of FC-UM that rises fast, FC-UL; set points, gains.
 //! - [`law`]: the law itself.
 //! - [`assign`]: the tasks, and the table of rate assigners; [`proportional`] and [`value`] are two of them.
 //! - [`analysis`]: stability, settling time and limits of a loop, before it runs.
@@ -32,7 +32,7 @@
 //! // The jobs run twice as long as estimated.
 //! for _ in 0..20 {
 //!     let utilisation = 0.020 / feedback.periods()[0].as_secs_f64();
-//!     feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio: None });
+//!     feedback.sample(FeedbackSample { utilisation: Some(utilisation), ..FeedbackSample::default() });
 //! }
 //! assert!((0.020 / feedback.periods()[0].as_secs_f64() - 0.70).abs() < 0.001);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -130,7 +130,7 @@ impl From<FeedbackSettingsError> for FeedbackError {
 pub struct FeedbackRecord {
     /// k, the number of the period that has ended: 1 is the first.
     pub number: u64,
-    /// U(k) and M(k), as the monitors reported them.
+    /// U(k), M(k) and L(k), as the monitors reported them.
     pub sample: FeedbackSample,
     /// B(k), the total estimated utilisation of the period that has ended.
     pub total: f64,
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn a_record_has_both_totals_and_the_sample() {
         let mut feedback = feedback(&[task(10, 20, 100)], StartRates::Lowest).unwrap();
-        let sample = FeedbackSample { utilisation: Some(0.2), miss_ratio: None };
+        let sample = FeedbackSample { utilisation: Some(0.2), ..FeedbackSample::default() };
         let record = feedback.sample(sample);
         assert_eq!((record.number, record.sample), (1, sample));
         near(record.total, 0.1);
@@ -503,12 +503,12 @@ mod tests {
         feedback.leave(0);
         near(feedback.law().total(), 0.1);
         near(feedback.periods()[0].as_nanos() as f64, 1e8);
-        feedback.sample(FeedbackSample { utilisation: Some(0.1), miss_ratio: None });
+        feedback.sample(FeedbackSample { utilisation: Some(0.1), ..FeedbackSample::default() });
         near(feedback.law().total(), 0.1 + 0.185 * 0.6);
         feedback.leave(0);
         assert_eq!((feedback.law().total(), feedback.range()), (0.0, [0.0, 0.0]));
         // Without tasks a sample does nothing, and a new task begins at its lowest rate.
-        feedback.sample(FeedbackSample { utilisation: Some(0.0), miss_ratio: None });
+        feedback.sample(FeedbackSample { utilisation: Some(0.0), ..FeedbackSample::default() });
         feedback.join(task(10, 20, 1_000), MS(50)).unwrap();
         assert_eq!(feedback.periods(), [MS(1_000)]);
     }

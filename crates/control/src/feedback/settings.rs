@@ -2,15 +2,17 @@
 
 use core::fmt;
 
-use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share};
+use hyoshi_model::{DesignGains, FeedbackAlgorithm, FeedbackLoop, Share};
 
-/// The gains of the two controllers: estimated utilisation added for each unit of error.
+/// The gains of the controllers: estimated utilisation added for each unit of error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControllerGains {
     /// Ku.
     pub utilisation: f64,
     /// Km.
     pub miss_ratio: f64,
+    /// Kl.
+    pub latency: f64,
 }
 
 impl ControllerGains {
@@ -28,13 +30,20 @@ impl ControllerGains {
     /// again. With a smaller `g` the pole is above `p`: slower, and still without overshoot. The paper's `GA = 2` and
     /// `GM = 0.447` give 0.185 and 0.414.
     pub fn placed(ga: f64, gm: f64) -> Result<ControllerGains, FeedbackSettingsError> {
+        ControllerGains::of(DesignGains { ga, gm, ..DesignGains::default() })
+    }
+
+    /// The same with `Kl = (1 - p) / (GA GL)`: by `GL` the latency moves, as a part of its set point, for a unit of
+    /// utilisation. It is not known in advance: `GL` is what the designer expects near the set point.
+    pub fn of(DesignGains { ga, gm, gl }: DesignGains) -> Result<ControllerGains, FeedbackSettingsError> {
         let placed = |name, gain: f64, of: f64| {
             let placed = of / gain;
             let is_usable = placed.is_finite() && placed > 0.0;
             if is_usable { Ok(placed) } else { Err(FeedbackSettingsError::Gain { name, value: gain }) }
         };
         let utilisation = placed("ga", ga, 1.0 - Self::POLE)?;
-        Ok(ControllerGains { utilisation, miss_ratio: placed("gm", gm, utilisation)? })
+        let (miss_ratio, latency) = (placed("gm", gm, utilisation)?, placed("gl", gl, utilisation)?);
+        Ok(ControllerGains { utilisation, miss_ratio, latency })
     }
 }
 
@@ -48,7 +57,7 @@ pub struct FeedbackSettings {
     /// Ms, the miss ratio to hold: above 0, because without misses nothing shows how full the processor is; at most 1.
     /// FC-U does not use it.
     pub miss_ratio: Share,
-    /// Both gains.
+    /// Their gains.
     pub gains: ControllerGains,
     /// The paper's form: `B` has no limits, so it also grows while all rates are at a limit (windup), and the return
     /// lasts as long. Otherwise `B` stops at what the rates can carry out.
@@ -60,7 +69,7 @@ pub struct FeedbackSettings {
 pub enum FeedbackSettingsError {
     /// A gain that is not a finite number above 0.
     Gain {
-        /// `ga` or `gm`, or a controller's.
+        /// `ga`, `gm` or `gl`, or a controller's.
         name: &'static str,
         /// The value.
         value: f64,
@@ -109,7 +118,7 @@ impl FeedbackSettings {
             algorithm: declared.algorithm,
             utilisation: Share::from_millionths(declared.utilisation_ppm.into()),
             miss_ratio: Share::from_millionths(declared.miss_ratio_ppm.into()),
-            gains: ControllerGains::placed(declared.gains.ga, declared.gains.gm)?,
+            gains: ControllerGains::of(declared.gains)?,
             unlimited: !declared.anti_windup,
         };
         settings.check().map(|()| settings)
@@ -136,6 +145,9 @@ impl FeedbackSettings {
             if !is_part(self.miss_ratio) {
                 return Err(FeedbackSettingsError::MissRatio(self.miss_ratio));
             }
+        }
+        if self.algorithm.uses_latency() {
+            gain("kl", self.gains.latency)?;
         }
         Ok(())
     }
@@ -170,10 +182,12 @@ mod tests {
         for gain in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-310] {
             assert!(ControllerGains::placed(gain, 0.447).is_err(), "{gain}");
             assert!(ControllerGains::placed(2.0, gain).is_err(), "{gain}");
+            assert!(ControllerGains::of(DesignGains { gl: gain, ..DesignGains::default() }).is_err(), "{gain}");
         }
         let refused = |settings: FeedbackSettings| settings.check().unwrap_err().to_string();
-        let gains = ControllerGains { utilisation: 0.2, miss_ratio: f64::NAN };
+        let gains = ControllerGains { utilisation: 0.2, miss_ratio: f64::NAN, latency: 0.0 };
         assert_eq!(refused(FeedbackSettings { gains, ..settings(FeedbackAlgorithm::FcUm) }), "the gain `km` is NaN");
+        assert_eq!(refused(FeedbackSettings { gains, ..settings(FeedbackAlgorithm::FcUl) }), "the gain `kl` is 0");
         for share in [0, 1_000_001].map(Share::from_millionths) {
             let utilisation = FeedbackSettings { utilisation: share, ..settings(FeedbackAlgorithm::FcUm) };
             assert_eq!(refused(utilisation), alloc::format!("the utilisation to hold is {share}"));

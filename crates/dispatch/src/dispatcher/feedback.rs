@@ -1,4 +1,4 @@
-//! The feedback loop of a processor: it counts deadlines, and at the end of each sampling period sets rates. In a group
+//! The feedback loop of a processor: it counts deadlines and latencies, and at the end of each sampling period sets rates. In a group
 //! of processors, the group's coordinator sets them ([`Input::Adapt`](hyoshi_trace::Input::Adapt)).
 
 use alloc::{boxed::Box, vec, vec::Vec};
@@ -9,7 +9,9 @@ use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 
 use super::Dispatcher;
 use super::clients::LoopClients;
+use super::latency::{LatencyMonitor, MeasuredLatency};
 use crate::effects::Effects;
+use crate::job::Job;
 use crate::operation::OperationState;
 
 /// A loop with the operations that it adapts.
@@ -24,6 +26,8 @@ pub(super) struct RateLoop {
     /// Jobs that ended since the last sample, and those of them that missed their deadline.
     ended: u32,
     missed: u32,
+    /// `None` if it controls no latency.
+    latency: Option<LatencyMonitor>,
 }
 
 /// The operations here with the rate of one root.
@@ -73,14 +77,19 @@ impl RateLoop {
             law.reserve(clients.most());
             law
         });
-        Some(Box::new(RateLoop { law, period: settings.period, adapted, clients, ended: 0, missed: 0 }))
+        let latency = settings.latency.as_ref();
+        let latency = latency.map(|latency| LatencyMonitor::new(system, latency, local_of, operations.len()));
+        Some(Box::new(RateLoop { law, period: settings.period, adapted, clients, ended: 0, missed: 0, latency }))
     }
 
     /// A job has ended, or was dropped.
     #[inline]
-    pub fn count(&mut self, outcome: JobOutcome, (local, consumed): (u32, Span)) {
+    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
         if matches!(outcome, JobOutcome::Made | JobOutcome::Missed) {
-            self.clients.count(local, consumed);
+            self.clients.count(job.local, consumed);
+        }
+        if let Some(latency) = &mut self.latency {
+            latency.record(now, job, outcome);
         }
         match outcome {
             JobOutcome::Made => self.ended = self.ended.saturating_add(1),
@@ -145,7 +154,7 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn sample(&mut self, now: Instant, utilisation: Option<u32>, effects: &mut Effects) {
         self.advance_before(now, effects);
         let Some(mut feedback) = self.feedback.take() else { return };
-        let RateLoop { law, period, adapted, clients, ended, missed, .. } = &mut *feedback;
+        let RateLoop { law, period, adapted, clients, ended, missed, latency } = &mut *feedback;
         let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].enabled);
         let serves = |local: u32| self.operations[local as usize].enabled;
         // If no adapted operation runs, here or on absent hosts, a low load must not raise rates.
@@ -156,6 +165,10 @@ impl<P: Probe> Dispatcher<P> {
         let runs = adapted.iter().any(enabled) || clients.operations().any(serves);
         let counts = !self.off && runs && !is_absent;
         effects.sampled = utilisation.filter(|_| counts);
+        let latency = latency.as_mut().and_then(|latency| latency.measure(now, &self.jobs));
+        if let Some(MeasuredLatency { quantile, jobs, .. }) = latency {
+            self.decision(now, DispatchDecision::Latency { quantile, jobs });
+        }
         let total = match law {
             Some(law) => {
                 // An epoch may have changed them.
@@ -164,6 +177,7 @@ impl<P: Probe> Dispatcher<P> {
                     true => FeedbackSample {
                         utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),
                         miss_ratio: Some(FeedbackSample::miss_ratio((*ended).into(), (*missed).into())),
+                        latency: latency.map(|latency| latency.relative),
                     },
                     false => FeedbackSample::default(),
                 };

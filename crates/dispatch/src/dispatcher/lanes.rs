@@ -162,7 +162,7 @@ impl<P: Probe> Dispatcher<P> {
         if !self.held.is_empty() {
             self.held.retain(|(holder, _)| *holder != slot);
         }
-        self.count(outcome, (job.local, consumed));
+        self.count(now, &job, outcome, consumed);
         self.decision(now, DispatchDecision::End(job_end(now, &job, outcome, consumed)));
         if moves {
             self.move_operations(now, effects);
@@ -173,16 +173,16 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn drop_new(&mut self, now: Instant, job: &Job, outcome: JobOutcome, effects: &mut Effects) -> bool {
         effects.work.refused += 1;
         self.return_tickets(job, effects);
-        self.count(outcome, (job.local, Span::ZERO));
+        self.count(now, job, outcome, Span::ZERO);
         self.decision(now, DispatchDecision::End(job_end(now, job, outcome, Span::ZERO)));
         false
     }
 
     /// For the loop here, if there is one.
     #[inline]
-    fn count(&mut self, outcome: JobOutcome, of: (u32, Span)) {
+    fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
         if let Some(feedback) = &mut self.feedback {
-            feedback.count(outcome, of);
+            feedback.count(now, job, outcome, consumed);
         }
     }
 

@@ -8,6 +8,7 @@
 mod clients;
 mod feedback;
 mod lanes;
+mod latency;
 mod queries;
 mod rates;
 mod region;

@@ -43,8 +43,9 @@ pub(super) struct Changes {
     /// Hard cap, which also limits critical work, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = hard_share)]
     pub hard_cap: Option<u32>,
-    /// Design gains of feedback loops: jobs need up to GA times their worst case, misses rise by GM per unit of overload
-    #[arg(long, value_name = "GA,GM", value_parser = gains)]
+    /// Design gains of feedback loops. Jobs need up to GA times their worst case. Misses rise by GM per unit of overload,
+    /// latencies by GL times their set point per unit of utilisation
+    #[arg(long, value_name = "GA,GM[,GL]", value_parser = gains)]
     pub gains: Option<DesignGains>,
 }
 
@@ -74,10 +75,15 @@ fn hard_share(text: &str) -> Result<u32, String> {
 
 fn gains(text: &str) -> Result<DesignGains, String> {
     let number = |text: &str| text.trim().parse().ok().filter(|gain| DesignGains::RANGE.contains(gain));
-    let given = text.split_once(',').and_then(|(ga, gm)| Some(DesignGains { ga: number(ga)?, gm: number(gm)? }));
+    let numbers: Option<Vec<_>> = text.split(',').map(number).collect();
+    let given = match numbers.as_deref() {
+        Some([ga, gm]) => Some(DesignGains { ga: *ga, gm: *gm, ..DesignGains::default() }),
+        Some([ga, gm, gl]) => Some(DesignGains { ga: *ga, gm: *gm, gl: *gl }),
+        _ => None,
+    };
     let (least, most) = DesignGains::RANGE.into_inner();
     given.ok_or_else(|| {
-        format!("{text:?} is not a pair GA,GM; write two numbers from {least} to {most}, such as 2,0.447")
+        format!("{text:?} is not a pair GA,GM; write two numbers from {least} to {most}, such as 2,0.447, or GA,GM,GL")
     })
 }
 
@@ -114,7 +120,9 @@ impl Changes {
     pub fn apply(&self, system: &mut Contents) -> Result<(), CliError> {
         if self.gains.is_some() && system.feedback.iter().all(|one| one.algorithm.is_of_group()) {
             let why = format!("--gains has no effect: system `{}` has no feedback loop with gains", system.name);
-            return Err(CliError::new(why).help("add [feedback.PROCESSOR] with FC-U, FC-M or FC-UM, or omit --gains"));
+            return Err(
+                CliError::new(why).help("add [feedback.PROCESSOR] with FC-U, FC-M, FC-UM or FC-UL, or omit --gains")
+            );
         }
         for processor in &mut system.processors {
             if let Some((first, second)) = self.strategies() {
@@ -151,7 +159,7 @@ impl Changes {
             ("seed", self.seed.map(|seed| seed.to_string())),
             ("duration", self.duration.map(|span| span.to_string())),
             ("cap", self.cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
-            ("gains", self.gains.map(|DesignGains { ga, gm }| format!("{ga},{gm}"))),
+            ("gains", self.gains.map(|DesignGains { ga, gm, gl }| format!("{ga},{gm},{gl}"))),
             ("hard-cap", self.hard_cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
         ];
         given.into_iter().filter_map(|(name, value)| value.map(|value| format!("--{name}={value}"))).collect()

@@ -141,6 +141,11 @@ impl<'a> Operations<'a> {
         self.before(caller).is_some() && end.is_some_and(|end| self.first[end] == method.0)
     }
 
+    /// Whether an operation, a template or a method has the name.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.get(name).is_some()
+    }
+
     /// All operations with the name: every instance of a template or a method, or the one with a number.
     pub fn find(&self, log: &mut Log, name: AtPlace<&str>) -> Option<Vec<Range<u32>>> {
         let (template, number) = match name.value.rsplit_once('.') {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::clients;
 use super::expand::Operations;
+use super::latency;
 use super::levels;
 use super::log::{AtPlace, Log, Place};
 use super::machines::endpoints;
@@ -57,10 +58,11 @@ fn read_loop(
     let utilisation = set_point(log, table, "utilisation", algorithm, algorithm.value.uses_utilisation());
     let misses = set_point(log, table, "miss_ratio", algorithm, algorithm.value.uses_miss_ratio());
     let period = table.read(log, "period", InputValue::positive_time);
+    let latency = latency::read(log, table, (contents, operations), (processor, algorithm, period));
     let gains = match table.get("gains") {
         Some(_) => table.inner(log, "gains").and_then(|gains| {
             let gain = |log: &mut Log, key| gains.read(log, key, InputValue::positive_number).map(|gain| gain.value);
-            Some(DesignGains { ga: gain(log, "ga")?, gm: gain(log, "gm")? })
+            Some(DesignGains { ga: gain(log, "ga")?, gm: gain(log, "gm")?, gl: gain(log, "gl")? })
         }),
         None => Some(DesignGains::default()),
     };
@@ -82,6 +84,7 @@ fn read_loop(
         algorithm: algorithm.value,
         utilisation_ppm: utilisation?,
         miss_ratio_ppm: misses?,
+        latency: latency?,
         period: period?.value,
         measure: [LoadMeasure::Cpu, LoadMeasure::Lanes][measure?.value],
         gains: gains?,

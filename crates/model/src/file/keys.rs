@@ -239,6 +239,7 @@ pub const SECTIONS: &[Section] = &[
         doc: "The gains for which a loop is designed.",
         keys: GAINS,
     },
+    Section { path: "feedback.latency", shape: Shape::Inline, doc: "The latency that a loop holds.", keys: LATENCY },
     Section {
         path: "broker",
         shape: Shape::Inline,
@@ -966,9 +967,9 @@ const CLIENT: &[Key] = &[
 const FEEDBACK: &[Key] = &[
     key(
         "algorithm",
-        Kind::Choice(&["FC-U", "FC-M", "FC-UM", "FC-UM-fast", "EUCON", "DEUCON"]),
+        Kind::Choice(&["FC-U", "FC-M", "FC-UM", "FC-UM-fast", "FC-UL", "EUCON", "DEUCON"]),
         Required,
-        "FC-U holds the utilisation, FC-M the miss ratio, FC-UM both. EUCON and DEUCON hold the utilisations of several processors.",
+        "FC-U holds the utilisation, FC-M the miss ratio, FC-UM both, FC-UL utilisation and latency. EUCON and DEUCON hold the utilisations of several processors.",
     ),
     key("utilisation", Kind::Share, Described("an error unless FC-M"), "The set point, of the processor's hard cap."),
     key(
@@ -976,6 +977,12 @@ const FEEDBACK: &[Key] = &[
         Kind::Share,
         Described("an error for FC-M, FC-UM and FC-UM-fast"),
         "The set point of the share of late jobs.",
+    ),
+    key(
+        "latency",
+        Kind::Table("feedback.latency"),
+        Described("an error for FC-UL"),
+        "The set point of a quantile of response times.",
     ),
     key("period", Kind::Time, Value("\"4s\""), "The sampling period."),
     key(
@@ -1025,6 +1032,23 @@ const FEEDBACK: &[Key] = &[
 const GAINS: &[Key] = &[
     key("ga", Kind::Number, Value("2"), "The greatest expected ratio of actual to worst-case execution times."),
     key("gm", Kind::Number, Value("0.447"), "The rise of the miss ratio for each unit of overload."),
+    key(
+        "gl",
+        Kind::Number,
+        Value("4"),
+        "The rise of the latency for each unit of utilisation near the set point, as a part of the set point.",
+    ),
+];
+
+const LATENCY: &[Key] = &[
+    key(
+        "of",
+        Kind::NameOrNames("operation"),
+        Required,
+        "An operation of the loop's processor, or several of them; or a chain that ends there.",
+    ),
+    key("quantile", Kind::Share, Value("\"99%\""), "The share of jobs that may need at most `at`."),
+    key("at", Kind::Time, Required, "The set point."),
 ];
 
 const LINK: &[Key] = &[

@@ -21,6 +21,7 @@ mod graph;
 mod hops;
 mod input;
 pub mod keys;
+mod latency;
 mod levels;
 mod limits;
 mod log;

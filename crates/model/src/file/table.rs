@@ -302,6 +302,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Table("host.gateway") => "{ listen = [\"tcp/127.0.0.1:7460\"], events = [\"sensor/**\"] }",
         Kind::Table("processor.switch") => "{ margin = \"1ms\", calm = \"1s\" }",
         Kind::Table("feedback.gains") => "{ ga = 2, gm = 0.447 }",
+        Kind::Table("feedback.latency") => "{ of = \"name\", quantile = \"99%\", at = \"20ms\" }",
         Kind::Table("broker") => "{ policy = \"fair\", cap = \"75%\" }",
         Kind::Table("costs" | "calibration.costs") => "{ timer = \"10us\", switch = \"2us\" }",
         Kind::Table(_) | Kind::Later(_) => "{ }",

@@ -447,6 +447,7 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Overload
             | DispatchDecision::Relegate { .. }
             | DispatchDecision::Sample { .. }
+            | DispatchDecision::Latency { .. }
             | DispatchDecision::Retime { .. }
             | DispatchDecision::Level { .. }
             | DispatchDecision::Pace { .. }

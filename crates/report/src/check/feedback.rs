@@ -1,12 +1,13 @@
 //! What analysis says about feedback loops before they run.
 
 use hyoshi_control::feedback::{ControllerGains, FeedbackSettings, LoopModel, RateLimit};
-use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share, StartRates, System};
+use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share, Span, StartRates, System};
 use hyoshi_sched::analysis::{ProcessorReport, Report, UtilisationBound};
 use serde::Serialize;
 
 use super::levels::{self, LevelCheck, LoopTask};
-use crate::figures::{nanos, percent};
+use crate::feedback::LatencySummary;
+use crate::figures::{count, nanos, percent};
 use crate::terminal::TerminalStyle;
 use crate::terminal::grid::{CellValue, Tone, column, grid};
 
@@ -17,7 +18,7 @@ pub struct LoopCheck {
     pub processor: String,
     /// Its algorithm.
     pub algorithm: &'static str,
-    /// The utilisation at which it comes to rest, as a part of the hard cap.
+    /// The utilisation at which it comes to rest, as a part of the hard cap. With a latency it is the upper limit.
     pub target_ppm: u64,
     /// The utilisation up to which analysis excludes misses at every rate; `None` if no bound applies to the strategy.
     pub bound_ppm: Option<u64>,
@@ -25,7 +26,8 @@ pub struct LoopCheck {
     pub stable_below: f64,
     /// The gain up to which the utilisation does not overshoot.
     pub smooth_up_to: f64,
-    /// The settling time in samples, if jobs need `ga` times their declared time; `None` if it does not settle.
+    /// The settling time in samples, if jobs need `ga` times their declared time; `None` if it does not settle, or if it
+    /// depends on a latency.
     pub settles_after: Option<u32>,
     /// The greatest factor by which all execution times can grow at once without overload.
     pub largest_step: f64,
@@ -37,8 +39,66 @@ pub struct LoopCheck {
     /// The service levels that fit in the set point at the declared times.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<LevelCheck>,
+    /// The latency that it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyCheck>,
     /// Whether it can fill the processor, so that only the caps leave time for other work.
     pub may_starve: bool,
+}
+
+/// A latency before the loop runs. How it depends on the load is unknown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatencyCheck {
+    /// The set point.
+    #[serde(flatten)]
+    pub set: LatencySummary,
+    /// The most by which one sample changes the total of declared utilisation because of the latency.
+    pub largest_change_ppm: u64,
+    /// The latencies in a sampling period at the lowest rates; `None` if requests release the jobs.
+    pub least_jobs: Option<u64>,
+    /// The longest declared execution time of the jobs that end the latency.
+    pub declared_ns: u64,
+}
+
+impl LatencyCheck {
+    fn new(system: &System, of: &FeedbackLoop, model: &LoopModel, cap: f64) -> Option<LatencyCheck> {
+        let (set, band) = (of.latency.as_ref()?, model.latency_band()?);
+        let ends = set.ends(system).iter().map(|id| system.setting(0, *id));
+        let jobs = |slowest: Span| of.period.as_nanos().checked_div(slowest.as_nanos());
+        Some(LatencyCheck {
+            set: LatencySummary::new(system, of)?,
+            largest_change_ppm: (band * cap * 1e6).round() as u64,
+            least_jobs: ends.clone().map(|setting| jobs(setting.slowest)).sum(),
+            declared_ns: ends.map(|setting| setting.wcet.as_nanos()).max().unwrap_or(0),
+        })
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let set = &self.set;
+        let mut remarks = vec![
+            format!(
+                "the utilisation is lower if the quantile {} is above {}; analysis does not know at which load",
+                set.name(),
+                nanos(set.at_ns)
+            ),
+            format!(
+                "because of the latency the total changes by at most {} in a sample; if it swings, raise `gl`",
+                percent(self.largest_change_ppm)
+            ),
+        ];
+        if let Some(jobs) = self.least_jobs.filter(|jobs| jobs * u64::from(1_000_000 - set.quantile_ppm) < 1_000_000) {
+            let ends = if jobs == 1 { "job ends" } else { "jobs end" };
+            remarks.push(format!(
+                "at the lowest rates {} {ends} in a sampling period: then the quantile is the longest latency",
+                count(jobs)
+            ));
+        }
+        if self.declared_ns > set.at_ns {
+            let declared = nanos(self.declared_ns);
+            remarks.push(format!("a worst case of {declared} is above the latency {}: raise `at`", nanos(set.at_ns)));
+        }
+        remarks
+    }
 }
 
 /// All loops of one processor each.
@@ -75,8 +135,11 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
     }
     let settings = FeedbackSettings::of(of).ok()?;
     let above = |part: f64| (part - fixed).max(1e-6);
-    let gains =
-        ControllerGains { utilisation: settings.gains.utilisation / cap, miss_ratio: settings.gains.miss_ratio / cap };
+    let gains = ControllerGains {
+        utilisation: settings.gains.utilisation / cap,
+        miss_ratio: settings.gains.miss_ratio / cap,
+        latency: settings.gains.latency / cap,
+    };
     let model = LoopModel {
         settings: FeedbackSettings {
             utilisation: Share::from_millionths((above(f64::from(of.utilisation_ppm) / 1e6) * 1e6).ceil() as u64),
@@ -97,13 +160,14 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
         bound_ppm: bound,
         stable_below: model.stable_below(),
         smooth_up_to: model.smooth_up_to(),
-        settles_after: model.settling(of.gains.ga).ok().flatten(),
+        settles_after: model.settling(of.gains.ga).ok().flatten().filter(|_| of.latency.is_none()),
         largest_step: 1.0 / target,
         unreachable: model.unreachable(of.gains.ga).map(|limit| match limit {
             RateLimit::Lowest => "lowest",
             RateLimit::Highest => "highest",
         }),
         may_starve: model.may_starve(of.gains.ga),
+        latency: LatencyCheck::new(system, of, &model, cap),
         lowest_ppm: (!levels.is_empty()).then(|| ((range[0] + fixed) * 1e6).round() as u64),
         levels,
     })
@@ -142,7 +206,11 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
             CellValue::figure(percent(one.target_ppm)).in_tone(if above { Tone::Worry } else { Tone::Plain }),
             CellValue::figure(one.bound_ppm.map_or("unknown".into(), percent)),
             CellValue::figure(format!("{:.2}", one.stable_below)),
-            CellValue::figure(one.settles_after.map_or("never".into(), |samples| format!("{samples} samples"))),
+            CellValue::figure(match (one.settles_after, &one.latency) {
+                (Some(samples), _) => format!("{samples} samples"),
+                (None, Some(_)) => "unknown".into(),
+                (None, None) => "never".into(),
+            }),
             CellValue::figure(format!("x {:.2}", one.largest_step)),
         ]
     });
@@ -191,6 +259,7 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
         }
         None => {}
     }
+    remarks.extend(one.latency.iter().flat_map(LatencyCheck::remarks));
     if let Some(samples) = one.settles_after {
         let time = u64::from(samples).saturating_mul(of.period.as_nanos());
         remarks.push(format!("settles within {} if jobs need {ga} times their worst case", nanos(time)));

@@ -174,7 +174,9 @@ impl RangeCheck {
                 self.job(at, *job).and(within(at, &[*release, *deadline]))
             }
             DispatchDecision::Run { job, slot, .. } => self.job(at, *job).and(self.slot(at, *slot)),
+            // Reports print a latency, but never add it to an instant.
             DispatchDecision::Gate { .. }
+            | DispatchDecision::Latency { .. }
             | DispatchDecision::Switch { .. }
             | DispatchDecision::Pause { .. }
             | DispatchDecision::Sample { .. }

@@ -70,6 +70,12 @@ impl<T: Nanos> Distribution<T> {
         self.extent.count + u64::from(self.histogram.count_at(biased))
     }
 
+    /// Removes all values. Keeps its memory.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+        self.extent = Extent::default();
+    }
+
     /// Number, minimum, maximum and mean.
     pub fn extent(&self) -> &Extent<T> {
         &self.extent
