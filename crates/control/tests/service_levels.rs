@@ -245,20 +245,21 @@ proptest! {
     #[test]
     fn levels_do_not_change_for_ever_if_tasks_have_different_ratios(
         tasks in prop::collection::vec((task(), prop_oneof![Just(0.0), 0.3..2.0f64]), 1..5),
-        other in 0.0..0.5f64, misses in any::<bool>(),
+        other in 0.0..0.5f64,
+        algorithm in prop::sample::select(vec![FeedbackAlgorithm::FcU, FeedbackAlgorithm::FcUm, FeedbackAlgorithm::FcUl]),
     ) {
         const SAMPLES: u64 = 3_000;
         let (tasks, ratios): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
-        let algorithm = if misses { FeedbackAlgorithm::FcUm } else { FeedbackAlgorithm::FcU };
         let mut feedback = feedback_of(algorithm, &tasks, 2.0);
         let mut changes = 0;
         for _ in 0..SAMPLES {
             let of = |at: usize| ratios[at] * tasks[at].utilisation_at(feedback.levels()[at].into(), feedback.periods()[at]);
             let utilisation = ((0..tasks.len()).map(of).sum::<f64>() + other).min(1.0);
-            // Deadlines are missed far below the set point.
-            let miss_ratio = misses.then_some(if utilisation > 0.5 { 0.1 } else { 0.0 });
+            // Deadlines are missed, and latencies are too long, far below the set point.
+            let late = utilisation > 0.5;
+            let (miss_ratio, latency) = (Some(if late { 0.1 } else { 0.0 }), Some(if late { 2.0 } else { 0.5 }));
             let before = feedback.levels().to_vec();
-            feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio, latency: None });
+            feedback.sample(FeedbackSample { utilisation: Some(utilisation), miss_ratio, latency });
             changes += before.iter().zip(feedback.levels()).filter(|(old, new)| old != new).count() as u64;
         }
         let levels: u64 = tasks.iter().map(|task| task.levels().len() as u64).sum();

@@ -156,3 +156,37 @@ fn the_latency_of_a_chain_counts_from_its_first_release() {
     let (latency, _) = means(&history, 200, 300);
     assert!((21.6..26.4).contains(&latency), "{latency} ms");
 }
+
+#[test]
+fn a_level_falls_if_the_latency_is_too_long_and_rises_again() {
+    let text = "name = 'levels'\n[processor.main]\nstrategy = 'RMS'\n\
+        [feedback.main]\nalgorithm = 'FC-UL'\nutilisation = '85%'\ndivide = 'value'\nperiod = '2s'\ngains = { ga = 1 }\n\
+        latency = { of = 'track', quantile = '90%', at = '20ms' }\n\
+        [operation.camera]\nrate = '150Hz'\njitter = '5ms'\nwcet = '2ms'\ntakes = { uniform = ['0.5ms', '2ms'] }\n\
+        [operation.radar]\nrate = '100Hz'\njitter = '6ms'\nwcet = '3ms'\ntakes = { uniform = ['0.5ms', '4ms'] }\n\
+        [operation.track]\nrate = '20Hz'\n\
+        levels = [{ name = 'coarse', wcet = '3ms', value = 1 }, { name = 'full', wcet = '8ms', value = 2 }]\n";
+    let fog = &LATENCY[LATENCY.find("[[epoch]]").unwrap()..];
+    let system = read(&format!("{text}{fog}"), "levels.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let (history, all) = run(&system, 600);
+    let changes: Vec<_> = all
+        .iter()
+        .filter_map(|(_, at, event)| match event {
+            TraceEvent::Decision(DispatchDecision::Level { level, .. }) => {
+                Some((at.as_nanos() / 1_000_000_000, *level))
+            }
+            _ => None,
+        })
+        .collect();
+    let within =
+        |from: u64, to: u64| changes.iter().filter(move |(at, _)| (from..to).contains(at)).map(|(_, level)| *level);
+    assert_eq!(within(0, 200).collect::<Vec<_>>(), [1]);
+    // Tries to rise are ever less frequent.
+    assert_eq!(within(200, 210).next(), Some(0), "{changes:?}");
+    assert!(within(210, 400).count() <= 10, "{changes:?}");
+    assert_eq!(changes.last().unwrap().1, 1, "{changes:?}");
+    for (from, to) in [(100, 200), (300, 400), (500, 600)] {
+        let (latency, _) = means(&history, from, to);
+        assert!(latency < 20.0, "{latency} ms from {from} s");
+    }
+}

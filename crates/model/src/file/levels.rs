@@ -123,8 +123,7 @@ pub(super) fn check(
             continue;
         };
         let algorithm = one.algorithm.name();
-        // A level changes a latency in a step, so levels would rise and fall forever.
-        if one.algorithm.is_of_group() || one.algorithm.uses_latency() {
+        if one.algorithm.is_of_group() {
             let help = format!("use FC-U or FC-UM in [feedback.{processor}], or remove `levels`");
             refuse(format!("{algorithm} does not choose the levels of `{name}`"), help);
         } else if one.algorithm == FeedbackAlgorithm::FcM {
