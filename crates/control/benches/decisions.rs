@@ -235,6 +235,6 @@ fn deucon_step(bencher: Bencher<'_, '_>, processors: u64) {
         for at in (0..processors as u32).map(ProcessorId) {
             coordinator.collect(now, at, Some(if (step + at.0) % 60 < 30 { 400_000 } else { 900_000 }));
         }
-        coordinator.step(&system, now, |_, _, root, period| _ = black_box((root, period)))
+        coordinator.step(&system, now, |_, root, period| _ = black_box((root, period)))
     });
 }

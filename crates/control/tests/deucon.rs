@@ -71,7 +71,7 @@ impl Plant {
                 self.coordinator.collect(self.now, place, Some((utilisation * 1e6).round() as u32));
             }
             assert_eq!(self.coordinator.due(), self.now);
-            assert!(self.coordinator.step(&self.system, self.now, |_, _, _, _| ()));
+            assert!(self.coordinator.step(&self.system, self.now, |_, _, _| ()));
             for (task, period) in self.coordinator.group().tasks.iter().zip(self.coordinator.periods()) {
                 let setting = self.system.setting(0, task.root);
                 assert!((setting.period..=setting.slowest).contains(period));
@@ -131,7 +131,7 @@ fn a_stalled_monitor_delays_a_step_by_half_a_period_and_moves_no_rate_by_much() 
                 plant.coordinator.collect(plant.now, place, Some((utilisation * 1e6) as u32));
             }
             assert_eq!(plant.coordinator.due(), plant.now + Span::from_millis(500));
-            plant.coordinator.step(&plant.system, plant.coordinator.due(), |_, _, _, _| ());
+            plant.coordinator.step(&plant.system, plant.coordinator.due(), |_, _, _| ());
         }
         let after = plant.utilisations();
         assert!(after.iter().zip(&before).all(|(after, before)| (after - before).abs() < 0.01), "{before:?} {after:?}");
@@ -167,7 +167,7 @@ fn an_epoch_changes_demands_and_ranges_and_can_disable_a_task() {
                 coordinator.collect(now, place, Some(100_000));
             }
             changed.clear();
-            coordinator.step(&system, now, |_, _, root, period| changed.push((root, period)));
+            coordinator.step(&system, now, |_, root, period| changed.push((root, period)));
         }
         // At the limit of the second epoch; the other rate does not move there.
         let least = coordinator.periods()[0];

@@ -159,3 +159,85 @@ fn the_loop_of_one_process_sets_the_rates_of_another() {
     assert!(refused.err.contains("no feedback loop runs on host `client`"), "{}", refused.err);
     assert!(refused.err.contains("--host server"), "{}", refused.err);
 }
+
+/// One chain couples two hosts. At the lowest rates each processor uses at most 5 %.
+fn far_group() -> String {
+    let second = usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
+    let part = |host: &str, cpu: usize, utilisation: u32| {
+        format!(
+            "[host.{host}]\nendpoints = [\"tcp/{}\"]\n[processor.{host}]\nhost = \"{host}\"\ncpu = {cpu}\n\
+             [feedback.{host}]\nalgorithm = \"EUCON\"\nutilisation = \"{utilisation}%\"\nperiod = \"250ms\"\n\
+             measure = \"lanes\"\n",
+            unused_address()
+        )
+    };
+    format!(
+        r#"
+name = "far"
+duration = "8s"
+{}{}
+[operation.sense]
+on = "front"
+rate = ["10Hz", "200Hz"]
+wcet = "1ms"
+takes = {{ uniform = ["2ms", "2ms"] }}
+
+[operation.fuse]
+on = "back"
+after = {{ all = ["sense"] }}
+wcet = "2ms"
+
+[operation.plan]
+on = "back"
+rate = ["10Hz", "400Hz"]
+wcet = "1ms"
+takes = {{ uniform = ["1.5ms", "1.5ms"] }}
+"#,
+        part("front", second, 20),
+        part("back", 0, 40)
+    )
+}
+
+#[test]
+fn one_process_computes_the_rates_of_a_group_on_two_hosts() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("far.toml", far_group());
+    let run = |host: &str, words: &str| {
+        let socket = place.path().join(format!("{host}.sock"));
+        let words = format!(
+            "run far.toml --host {host} --control {} --no-report --format json --record {host}.hyo {words}",
+            socket.display()
+        );
+        let child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        (words, child)
+    };
+    let (front, back) = (run("front", "--freeze frozen.toml"), run("back", ""));
+    let json = |(words, child): (String, Child)| {
+        let ended = Ended::of(&words, &child.wait_with_output().unwrap());
+        assert!([0, 1].contains(&ended.code), "{} {}", ended.out, ended.err);
+        ended.json()
+    };
+    let (front, back) = (json(front), json(back));
+    let of = |json: &Value, processor: &str| {
+        let processors = json["processors"].as_array().unwrap();
+        processors.iter().find(|one| one["name"] == processor).unwrap()["feedback"].clone()
+    };
+    let held = [of(&front, "front"), of(&back, "back")];
+    for one in &held {
+        assert!(one["samples"].as_u64() > Some(15) && one["rates"][0]["changes"].as_u64() > Some(3), "{one}");
+    }
+    assert!(held[0]["unsolved_steps"].is_u64() && held[1]["unsolved_steps"].is_null(), "{held:?}");
+    if real_time() {
+        for (one, set) in held.iter().zip([200_000, 400_000]) {
+            let steady = one["steady"]["utilisation_ppm"].as_u64().unwrap();
+            assert!((set * 8 / 10..set * 12 / 10).contains(&steady), "{one}");
+        }
+    }
+    place.hyoshi("trace replay front.hyo").exits(0);
+    place.hyoshi("trace replay back.hyo").exits(0);
+    let frozen = place.read("frozen.toml");
+    assert!(!frozen.contains("[feedback") && !frozen.contains("rate = ["), "{frozen}");
+    let refused = place.hyoshi("run far.toml --host back --freeze frozen.toml").exits(2);
+    assert!(refused.err.contains("use --freeze in the process with `--host front`"), "{}", refused.err);
+}

@@ -3,8 +3,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::feedback::FeedbackAlgorithm;
-use crate::ids::{OperationId, ProcessorId};
+use crate::feedback::{FeedbackAlgorithm, FeedbackLoop};
+use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::system::Contents;
 use crate::time::Span;
 
@@ -128,6 +128,48 @@ impl Contents {
         FeedbackAlgorithm::all().filter(|one| one.is_of_group()).filter_map(group).collect()
     }
 
+    /// The processor whose host computes the rates of a loop: its own one, or that of the first loop of its group.
+    pub fn computed_on(&self, one: &FeedbackLoop) -> ProcessorId {
+        let of_group = one.algorithm.is_of_group();
+        let first = self.feedback.iter().find(|other| of_group && other.algorithm == one.algorithm);
+        first.unwrap_or(one).processor
+    }
+
+    /// The rates that one host computes for another: by root, the processors of that host with operations of the rate.
+    pub fn rates_between(&self, from: HostId, to: HostId) -> BTreeMap<OperationId, Vec<ProcessorId>> {
+        let host = |processor: ProcessorId| self.processor(processor).host;
+        let mut rates: BTreeMap<OperationId, Vec<ProcessorId>> = BTreeMap::new();
+        let mut add = |root: OperationId, id: OperationId| {
+            let on = self.operation(id).on;
+            if host(on) == to {
+                rates.entry(root).or_default().push(on);
+            }
+        };
+        let computed = |one: &FeedbackLoop| from != to && host(self.computed_on(one)) == from;
+        for one in self.feedback.iter().filter(|one| !one.algorithm.is_of_group() && computed(one)) {
+            for adapted in self.adapted_on(one.processor) {
+                adapted.elsewhere.iter().for_each(|id| add(adapted.root, *id));
+            }
+        }
+        for group in self.control_groups().iter().filter(|group| computed(&self.feedback[group.loops[0]])) {
+            for task in &group.tasks {
+                task.operations().for_each(|id| add(task.root, id));
+            }
+        }
+        for processors in rates.values_mut() {
+            processors.sort_unstable();
+            processors.dedup();
+        }
+        rates
+    }
+
+    /// The loops of one host with rates that another host computes: it needs their samples.
+    pub fn samples_between(&self, from: HostId, to: HostId) -> impl Iterator<Item = &FeedbackLoop> {
+        let host = |processor: ProcessorId| self.processor(processor).host;
+        let sent = move |one: &&FeedbackLoop| host(one.processor) == from && host(self.computed_on(one)) == to;
+        self.feedback.iter().filter(move |one| from != to && sent(one))
+    }
+
     fn control_group(&self, algorithm: FeedbackAlgorithm, loops: Vec<usize>) -> ControlGroup {
         let mut member_of: BTreeMap<ProcessorId, usize> = BTreeMap::new();
         loops.iter().enumerate().for_each(|(member, place)| {
@@ -218,5 +260,27 @@ mod tests {
         let setters: Vec<(u32, usize)> =
             system.rate_setters().into_iter().map(|(root, place)| (root.0, place)).collect();
         assert_eq!(setters, [(0, 0), (4, 0), (7, 2)]);
+    }
+
+    /// As `group`, with `c` on a host of its own.
+    #[test]
+    fn the_host_of_the_first_processor_computes_all_rates_and_needs_the_samples_of_the_others() {
+        for algorithm in ["EUCON", "DEUCON"] {
+            let (system, _) = group(algorithm);
+            let far = system.with(|contents| {
+                let host = crate::Host { name: "far".into(), ..contents.hosts[0].clone() };
+                contents.hosts.push(host);
+                contents.processors[2].host = HostId(1);
+            });
+            let [near, far_host] = [0, 1].map(HostId);
+            let [b, c] = [1, 2].map(ProcessorId);
+            assert!(far.feedback.iter().all(|one| far.computed_on(one) == b));
+            let rates = far.rates_between(near, far_host);
+            assert_eq!(rates, BTreeMap::from([0, 4].map(|root| (OperationId(root), alloc::vec![c]))));
+            assert!(far.rates_between(far_host, near).is_empty() && far.rates_between(near, near).is_empty());
+            let samples = |from, to| far.samples_between(from, to).map(|one| one.processor).collect::<Vec<_>>();
+            assert_eq!(samples(far_host, near), [c]);
+            assert_eq!([samples(near, far_host), samples(near, near)], [[], []]);
+        }
     }
 }

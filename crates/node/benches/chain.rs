@@ -327,6 +327,10 @@ impl wire::Peer for Sink {
         Ok(())
     }
 
+    fn sample(&self, _: u64, _: &[wire::GroupSample]) -> Result<(), SystemException> {
+        Ok(())
+    }
+
     fn retime(&self, _: u64, _: &[wire::AdaptedRate]) -> Result<(), SystemException> {
         Ok(())
     }

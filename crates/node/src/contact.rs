@@ -11,6 +11,7 @@ use hyoshi_orb::{ClientLimits, Orb, OrbError, SyncScope, SystemException, System
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::{Folder, UntrustedPath};
 use hyoshi_os::{Clock, Dscp, ThreadPolicy, set_own_policy};
+use hyoshi_runtime::GroupSample;
 
 use crate::agreement::NodeProgress;
 use crate::carrier::{CompletionSender, completion};
@@ -350,8 +351,9 @@ impl IiopSender {
 /// If a host was too fast in this number of exchanges of a session, it ignores its rates.
 const EXCEEDED: u32 = 8;
 
-/// The most rates in one message, as in the IDL.
+/// The most rates or samples in one message, as in the IDL.
 const MOST_RATES: usize = 1024;
+const MOST_SAMPLES: usize = 1024;
 
 /// Sends completions, outputs and adapted rates to one peer.
 pub(crate) trait DepartureSender: Send {
@@ -366,6 +368,9 @@ pub(crate) trait DepartureSender: Send {
 
     /// Sends or queues adapted rates, as [`DepartureSender::send`]. They always use IIOP.
     fn send_rates(&mut self, session: u64, rates: &[(OperationId, Span)]) -> bool;
+
+    /// Sends or queues samples for groups, in the same way.
+    fn send_samples(&mut self, session: u64, samples: &[GroupSample]) -> bool;
 
     /// Keeps an idle connection open. True if something is queued.
     fn keep(&mut self, session: u64) -> bool;
@@ -420,6 +425,19 @@ impl DepartureSender for IiopSender {
         })
     }
 
+    fn send_samples(&mut self, session: u64, samples: &[GroupSample]) -> bool {
+        let Some(stub) = self.stub() else { return false };
+        samples.chunks(MOST_SAMPLES).all(|some| {
+            let sample = |one: &GroupSample| wire::GroupSample {
+                processor: one.processor.0,
+                number: one.number,
+                measured: one.utilisation.is_some(),
+                utilisation: one.utilisation.unwrap_or_default(),
+            };
+            stub.sample(session, &some.iter().map(sample).collect::<Vec<_>>()).is_ok()
+        })
+    }
+
     fn keep(&mut self, session: u64) -> bool {
         self.stub().is_some_and(|stub| stub.keep(session).is_ok())
     }
@@ -451,6 +469,10 @@ impl DepartureSender for CarriedSender {
 
     fn send_rates(&mut self, session: u64, rates: &[(OperationId, Span)]) -> bool {
         self.outputs.send_rates(session, rates)
+    }
+
+    fn send_samples(&mut self, session: u64, samples: &[GroupSample]) -> bool {
+        self.outputs.send_samples(session, samples)
     }
 
     fn keep(&mut self, session: u64) -> bool {

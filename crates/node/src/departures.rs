@@ -1,7 +1,7 @@
 //! Completions and outputs that depart to another host, in two classes: critical ones do not wait for non-critical
 //! ones. The class of a completion is that of its target. An output is critical if its operation is, or an operation of the
 //! other host that reads it or is triggered by it: so it does not arrive after the completion of its job. Adapted rates
-//! are critical.
+//! and samples for groups are critical.
 //!
 //! ```text
 //!   ring ─► critical sender ═ a connection with DSCP EF ═► host
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{HostId, OperationId, Span, System};
 use hyoshi_os::Wake;
-use hyoshi_runtime::{Departure, OutgoingCompletions, OutgoingOutput};
+use hyoshi_runtime::{Departure, GroupSample, OutgoingCompletions, OutgoingOutput};
 use hyoshi_trace::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -59,6 +59,11 @@ pub(crate) trait Departures: Send {
 
     /// The adapted rates must be sent again.
     fn repeat_rates(&self) {}
+
+    /// The new samples for groups whose rates the host computes. Lanes do not call it.
+    fn take_samples(&mut self) -> &[GroupSample] {
+        &[]
+    }
 }
 
 impl Departures for OutgoingCompletions {
@@ -90,9 +95,13 @@ impl Departures for OutgoingCompletions {
     fn repeat_rates(&self) {
         OutgoingCompletions::repeat_rates(self);
     }
+
+    fn take_samples(&mut self) -> &[GroupSample] {
+        OutgoingCompletions::take_samples(self)
+    }
 }
 
-/// Whether some completions, outputs and rates from one host to another are critical, and whether some are not.
+/// Whether some completions, outputs, rates and samples from one host to another are critical, and whether some are not.
 pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool) {
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     let targets = system.operation_ids().filter(|id| host(*id) == to);
@@ -100,10 +109,8 @@ pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool)
     let own = system.operation_ids().filter(|id| host(*id) == from);
     let replicated = own.filter(|id| system.replica_on(*id, to).is_some());
     let arrive = arrive.map(|id| system.operation(id).critical);
-    let loops = system.feedback.iter().filter(|one| system.processor(one.processor).host == from);
-    let adapted = loops.flat_map(|one| system.adapted_on(one.processor)).flat_map(|one| one.elsewhere);
-    let rates = adapted.filter(|id| host(*id) == to).map(|_| true).take(1);
-    let classes = arrive.chain(replicated.map(|id| is_critical_output(system, id, to))).chain(rates);
+    let control = !system.rates_between(from, to).is_empty() || system.samples_between(from, to).next().is_some();
+    let classes = arrive.chain(replicated.map(|id| is_critical_output(system, id, to))).chain(control.then_some(true));
     classes.fold((false, false), |(critical, others), is_critical| (critical || is_critical, others || !is_critical))
 }
 
@@ -164,6 +171,10 @@ impl<D: Departures> Departures for CriticalDepartures<D> {
 
     fn repeat_rates(&self) {
         self.all.repeat_rates();
+    }
+
+    fn take_samples(&mut self) -> &[GroupSample] {
+        self.all.take_samples()
     }
 
     fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {

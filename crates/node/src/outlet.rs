@@ -85,6 +85,11 @@ impl<D: Departures> PeerOutlet<D> {
             }
             let (mut put_off, mut idle) = (0, true);
             let present = session();
+            // Samples without a session are dropped: later ones replace them.
+            let samples = departures.take_samples();
+            if present != 0 && !samples.is_empty() && sender.send_samples(present, samples) {
+                sender.flush();
+            }
             if present != 0 {
                 // A node that has started anew does not know its rates, and a message may be lost.
                 let is_new = std::mem::replace(&mut knows_rates, present) != present;
@@ -159,8 +164,9 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::atomic::AtomicBool;
 
-    use hyoshi_model::{HostId, OperationId, read};
+    use hyoshi_model::{HostId, OperationId, ProcessorId, read};
     use hyoshi_os::Interrupt;
+    use hyoshi_runtime::GroupSample;
     use hyoshi_trace::Signal;
 
     use super::*;
@@ -186,9 +192,13 @@ mod tests {
         wcet = "0.1ms"
     "#;
 
-    /// Departures by number, and one rate.
+    /// Departures by number, one rate, and samples.
     #[derive(Clone, Default)]
-    struct Numbers(Arc<PiMutex<VecDeque<u64>>>, Arc<AtomicBool>);
+    struct Numbers(Arc<PiMutex<VecDeque<u64>>>, Arc<AtomicBool>, Samples);
+
+    /// The new samples, and those that were taken.
+    #[derive(Clone, Default)]
+    struct Samples(Arc<PiMutex<Vec<GroupSample>>>, Vec<GroupSample>);
 
     const RATES: [(OperationId, Span); 1] = [(OperationId(0), Span::from_millis(20))];
 
@@ -213,6 +223,11 @@ mod tests {
         fn repeat_rates(&self) {
             self.1.store(true, Ordering::Relaxed);
         }
+
+        fn take_samples(&mut self) -> &[GroupSample] {
+            self.2.1 = std::mem::take(&mut *self.2.0.lock());
+            &self.2.1
+        }
     }
 
     /// A session, and the rates that were sent in it.
@@ -224,6 +239,8 @@ mod tests {
         sent: Arc<PiMutex<Vec<(u64, bool)>>>,
         /// By session.
         rates: Arc<PiMutex<Vec<SentRates>>>,
+        /// The numbers of samples, by session.
+        samples: Arc<PiMutex<Vec<(u64, u64)>>>,
         /// The socket has no room.
         is_full: Arc<AtomicBool>,
     }
@@ -248,6 +265,11 @@ mod tests {
                 self.note(departing, payload, true);
             }
             room
+        }
+
+        fn send_samples(&mut self, session: u64, samples: &[GroupSample]) -> bool {
+            self.samples.lock().extend(samples.iter().map(|one| (session, one.number)));
+            true
         }
 
         fn send_rates(&mut self, session: u64, rates: &[(OperationId, Span)]) -> bool {
@@ -308,6 +330,34 @@ mod tests {
         let by_thread: Vec<_> = all.iter().filter(|(_, at_once)| !at_once).map(|(number, _)| *number).collect();
         assert_eq!(by_thread, [3, 4, 5]);
         assert_eq!(shared.peers[0].sent.load(Ordering::Relaxed), 7 + MOST_AT_ONCE as u64);
+    }
+
+    #[test]
+    fn a_sample_is_sent_once_and_only_in_a_session() {
+        let system = Arc::new(read(SYSTEM, "outlet.toml", None).unwrap().system);
+        let interrupt = Interrupt::manual(Arc::new(Wake::new()));
+        let shared = Arc::new(NodeState::new(system, HostId(0), String::new(), interrupt, false, None));
+        let (numbers, sent, wake) = (Numbers::default(), Recorded::default(), Arc::new(Wake::new()));
+        let outlet = PeerOutlet::new((shared.clone(), 0), numbers.clone(), wake.clone(), Box::new(sent.clone()), false);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| outlet.run());
+            for (session, number) in [(0, 1), (7, 2), (7, 3), (0, 4), (8, 5)] {
+                let sending = outlet.state.lock();
+                shared.peers[0].sends_as.store(session, Ordering::Release);
+                numbers.2.0.lock().push(GroupSample { processor: ProcessorId(0), number, utilisation: None });
+                drop(sending);
+                while !numbers.2.0.lock().is_empty() {
+                    wake.post();
+                    std::thread::yield_now();
+                }
+                // It has left, if at all, before the next one is taken.
+                drop(outlet.state.lock());
+            }
+            shared.over.store(true, Ordering::Release);
+            wake.post();
+            thread.join().unwrap();
+        });
+        assert_eq!(*sent.samples.lock(), [(7, 2), (7, 3), (8, 5)]);
     }
 
     #[test]

@@ -143,8 +143,8 @@ pub(crate) struct Inbox {
     pub exchanges: Allowance,
     /// How often it may ask for threads, or cancel some.
     pub of_threads: Allowance,
-    /// How often it may send rates: the loops of its host sample less often.
-    pub of_rates: Allowance,
+    /// How often it may send rates and samples: the loops of its host sample less often.
+    pub of_feedback: Allowance,
 }
 
 /// A rate limit (a token bucket).
@@ -238,7 +238,7 @@ impl OtherHost {
             allowance: of(rate),
             exchanges: of(EXCHANGES),
             of_threads: of(OF_THREADS),
-            of_rates: Allowance::new(2 * samples + 10, 2 * samples + 10),
+            of_feedback: Allowance::new(2 * samples + 10, 2 * samples + 10),
             ..Inbox::default()
         };
         let none = || AtomicU64::new(0);

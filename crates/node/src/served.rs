@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hyoshi_model::{HostId, OperationId, ProcessorId, Span};
 use hyoshi_orb::{SystemException, certificate_names, current};
 use hyoshi_os::Dscp;
-use hyoshi_runtime::{ArrivedOutput, IncomingCompletions};
+use hyoshi_runtime::{ArrivedOutput, GroupSample, IncomingCompletions};
 
 use crate::agreement::NodeProgress;
 use crate::carrier::{accept, receive};
@@ -92,6 +92,28 @@ impl ForPeers {
 }
 
 impl ForPeers {
+    /// Receives rates or samples of feedback control. Those that are not accepted are counted.
+    fn receive_control(
+        &self,
+        session: u64,
+        accept: impl FnOnce(&mut IncomingCompletions) -> bool,
+    ) -> Result<(), SystemException> {
+        let Some(peer) = self.sender(session) else { return Ok(()) };
+        // Acknowledgements do not wait either.
+        current::set_connection_dscp(Dscp::EF);
+        let mut inbox = peer.inbox.lock();
+        let may_send = inbox.of_feedback.take(self.0.now());
+        let is_accepted = may_send && inbox.arrivals.as_mut().is_some_and(accept);
+        drop(inbox);
+        if !is_accepted {
+            peer.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        if !may_send {
+            std::thread::sleep(PENALTY);
+        }
+        Ok(())
+    }
+
     /// The threads of chains, for a call of a peer.
     fn operated(&self, session: u64) -> Result<Option<(OperatedThreads, HostId)>, Refused> {
         let Some(peer) = self.peer_of(session) else {
@@ -193,22 +215,19 @@ impl wire::Peer for ForPeers {
     }
 
     fn retime(&self, session: u64, rates: &[wire::AdaptedRate]) -> Result<(), SystemException> {
-        let Some(peer) = self.sender(session) else { return Ok(()) };
-        // Acknowledgements do not wait either.
-        current::set_connection_dscp(Dscp::EF);
-        let rates: Vec<_> =
-            rates.iter().map(|rate| (OperationId(rate.operation), Span::from_nanos(rate.period))).collect();
-        let mut inbox = peer.inbox.lock();
-        let may_send = inbox.of_rates.take(self.0.now());
-        let is_accepted = may_send && inbox.arrivals.as_mut().is_some_and(|arrivals| arrivals.retime(&rates).is_ok());
-        drop(inbox);
-        if !is_accepted {
-            peer.rejected.fetch_add(1, Ordering::Relaxed);
-        }
-        if !may_send {
-            std::thread::sleep(PENALTY);
-        }
-        Ok(())
+        let rate = |one: &wire::AdaptedRate| (OperationId(one.operation), Span::from_nanos(one.period));
+        let rates: Vec<_> = rates.iter().map(rate).collect();
+        self.receive_control(session, |arrivals| arrivals.retime(&rates).is_ok())
+    }
+
+    fn sample(&self, session: u64, samples: &[wire::GroupSample]) -> Result<(), SystemException> {
+        let sample = |one: &wire::GroupSample| GroupSample {
+            processor: ProcessorId(one.processor),
+            number: one.number,
+            utilisation: one.measured.then_some(one.utilisation),
+        };
+        let samples: Vec<_> = samples.iter().map(sample).collect();
+        self.receive_control(session, |arrivals| arrivals.sample(&samples).is_ok())
     }
 
     fn keep(&self, session: u64) -> Result<(), SystemException> {

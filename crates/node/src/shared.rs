@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
-use hyoshi_model::{FeedbackLoop, HostId, Instant, OperationId, Span, System};
+use hyoshi_model::{FeedbackLoop, HostId, Instant, ProcessorId, Span, System};
 use hyoshi_orb::rt::{RequestTiming, machine_clock};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 use hyoshi_runtime::ChainThreads;
@@ -85,6 +85,11 @@ pub enum PeerEvent {
         /// Its name.
         host: String,
     },
+    /// A host that sets rates here was lost: they stay the same until it returns.
+    RatesStay {
+        /// Its name.
+        host: String,
+    },
     /// A host's clock has jumped: one of the two machines was suspended, or its node was moved.
     ClockJumped {
         /// Its name.
@@ -114,6 +119,9 @@ impl fmt::Display for PeerEvent {
                     "host {host} exceeds the rates that a feedback loop here sets: excess completions are rejected"
                 )
             }
+            PeerEvent::RatesStay { host } => {
+                write!(f, "the rates that host {host} sets here stay the same until it returns")
+            }
             PeerEvent::ClockJumped { host } => {
                 write!(f, "the clock of host {host} jumped: one of the two machines was suspended")
             }
@@ -138,7 +146,7 @@ impl NodeState {
         let others = taking_part(&system).filter(|other| *other != host);
         let peers: Vec<OtherHost> = others
             .map(|other| {
-                let rates = (rate(&system, other, host), samples(&system, other, host));
+                let rates = (rate(&system, other, host), samples(&system, other));
                 OtherHost::new(other, system.hosts[other.index()].name.clone(), rates, now)
             })
             .collect();
@@ -253,7 +261,14 @@ impl NodeState {
         known.joined += u32::from(link == PeerLink::Joined);
         (known.link, known.because, known.since) = (link, because.to_owned(), self.now());
         drop(known);
-        event.filter(|_| !alike).into_iter().for_each(|event| self.report(event));
+        if alike {
+            return;
+        }
+        event.into_iter().for_each(|event| self.report(event));
+        let is_missed = link == PeerLink::Lost && because != ENDED;
+        if is_missed && !self.system.rates_between(peer.host, self.host).is_empty() {
+            self.report(PeerEvent::RatesStay { host: peer.name.clone() });
+        }
     }
 
     /// The file's limit for the difference between the clocks of this host and another.
@@ -286,15 +301,11 @@ fn rate(system: &System, from: HostId, to: HostId) -> u64 {
     2 * (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0) + 10
 }
 
-/// The samples a second of loops of one host that set rates on another.
-fn samples(system: &System, from: HostId, to: HostId) -> u64 {
-    let host = |operation: &OperationId| system.processor(system.operation(*operation).on).host;
-    let adapts = |one: &&FeedbackLoop| {
-        let adapted = system.adapted_on(one.processor);
-        system.processor(one.processor).host == from
-            && adapted.iter().any(|adapted| adapted.elsewhere.iter().any(|id| host(id) == to))
-    };
-    let loops = system.feedback.iter().filter(adapts);
+/// The samples a second of loops on a host, or whose rates it computes.
+fn samples(system: &System, from: HostId) -> u64 {
+    let is_there = |processor: ProcessorId| system.processor(processor).host == from;
+    let there = |one: &&FeedbackLoop| is_there(one.processor) || is_there(system.computed_on(one));
+    let loops = system.feedback.iter().filter(there);
     loops.map(|one| 1_000_000_000 / one.period.as_nanos().max(1) + 1).sum()
 }
 

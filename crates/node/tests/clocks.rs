@@ -56,6 +56,10 @@ impl Peer for OtherClock {
         unreachable!("no test calls it")
     }
 
+    fn sample(&self, _: u64, _: &[wire::GroupSample]) -> Result<(), SystemException> {
+        unreachable!("no test calls it")
+    }
+
     fn retime(&self, _: u64, _: &[wire::AdaptedRate]) -> Result<(), SystemException> {
         unreachable!("no test calls it")
     }

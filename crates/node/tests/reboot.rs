@@ -36,6 +36,8 @@ pub struct Other {
     begun: Option<i64>,
     /// The rates that it received.
     pub rates: Mutex<Vec<wire::AdaptedRate>>,
+    /// The samples of groups that it received.
+    pub samples: Mutex<Vec<wire::GroupSample>>,
 }
 
 impl Other {
@@ -84,6 +86,11 @@ impl Peer for Other {
         Ok(())
     }
 
+    fn sample(&self, _: u64, samples: &[wire::GroupSample]) -> Result<(), SystemException> {
+        self.samples.lock().unwrap().extend_from_slice(samples);
+        Ok(())
+    }
+
     fn retime(&self, _: u64, rates: &[wire::AdaptedRate]) -> Result<(), SystemException> {
         self.rates.lock().unwrap().extend_from_slice(rates);
         Ok(())
@@ -124,7 +131,15 @@ pub fn serve(system: &System, other: &Arc<Other>) -> Orb {
 
 pub fn other(host: &'static str, system: &System, ahead: i64, begun: Option<i64>) -> Arc<Other> {
     let (ahead, incarnation) = (AtomicI64::new(ahead), AtomicU64::new(1));
-    Arc::new(Other { host, digest: digest(system), ahead, incarnation, begun, rates: Mutex::default() })
+    Arc::new(Other {
+        host,
+        digest: digest(system),
+        ahead,
+        incarnation,
+        begun,
+        rates: Mutex::default(),
+        samples: Mutex::default(),
+    })
 }
 
 fn tcp(duration: &str) -> String {

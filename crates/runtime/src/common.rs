@@ -77,6 +77,12 @@ impl CommonState {
             true => ReleaseThread::default(),
             false => ReleaseThread { wake: hosts[processor.host.index()].clone(), ..ReleaseThread::default() },
         };
+        let releases: Vec<ReleaseThread> = system.processors.iter().map(release).collect();
+        let elsewhere = |computed_on: ProcessorId| {
+            let is_here = here.is_none_or(|here| system.processor(computed_on).host == here);
+            (!is_here).then(|| releases[computed_on.index()].wake.clone())
+        };
+        let groups = GroupSamples::new(&system, elsewhere);
         let calls: Vec<Option<CallSuccessors>> = system.operation_ids().map(|id| object_call(&system, id)).collect();
         let mut rests = vec![false; system.operations.len()];
         calls.iter().flatten().for_each(|parts| rests[parts.rest.index()] = true);
@@ -97,8 +103,8 @@ impl CommonState {
             clock: OnceLock::new(),
             rates: AdaptedRates::new(&system),
             client_periods: system.processor_ids().map(|id| ClientPeriods::new(&system, id)).collect(),
-            groups: GroupSamples::new(&system),
-            releases: system.processors.iter().map(release).collect(),
+            groups,
+            releases,
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,
             feed: Wake::new(),

@@ -1,5 +1,5 @@
 //! The coordinator's thread of groups of processors under EUCON or DEUCON. Release threads store samples here, and the
-//! thread sets rates.
+//! thread sets rates. Samples of processors on other hosts arrive from there; samples for another host leave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,47 +9,58 @@ use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
 use hyoshi_os::{Clock, Wake, own_cpu_time};
 
 use crate::common::CommonState;
+use crate::remote_samples::{GroupSample, MOST_UTILISATION};
 
 /// The latest sample of each processor in a group. A newer one replaces an older one, so nothing waits and nothing grows.
 #[derive(Debug)]
 pub(crate) struct GroupSamples {
     /// By processor; `None` outside groups.
-    latest: Vec<Option<AtomicU64>>,
+    latest: Vec<Option<LatestSample>>,
     /// Wakes the coordinator's thread.
-    pub wake: Wake,
+    pub wake: Arc<Wake>,
+}
+
+#[derive(Debug)]
+struct LatestSample {
+    /// The number of its sampling period, above [`NUMBER`] bits of its utilisation.
+    sample: AtomicU64,
+    /// Wakes its reader.
+    reader: Arc<Wake>,
 }
 
 /// No sample.
 const NOTHING: u64 = u64::MAX;
 /// A sample without a measured utilisation.
-const UNMEASURED: u64 = u64::MAX - 1;
+const UNMEASURED: u64 = (1 << NUMBER) - 1;
+/// The position of the number. 2^44 sampling periods of 10 ms are 5,000 years.
+const NUMBER: u32 = 20;
 
 impl GroupSamples {
-    pub fn new(system: &System) -> Self {
+    /// `elsewhere` returns the wake-up of the thread that sends samples to the host of a processor; `None` if the
+    /// coordinator on that processor is here.
+    pub fn new(system: &System, elsewhere: impl Fn(ProcessorId) -> Option<Arc<Wake>>) -> Self {
+        let wake = Arc::new(Wake::new());
         let mut latest: Vec<_> = system.processors.iter().map(|_| None).collect();
         for one in system.feedback.iter().filter(|one| one.algorithm.is_of_group()) {
-            latest[one.processor.index()] = Some(AtomicU64::new(NOTHING));
+            let reader = elsewhere(system.computed_on(one)).unwrap_or_else(|| wake.clone());
+            latest[one.processor.index()] = Some(LatestSample { sample: AtomicU64::new(NOTHING), reader });
         }
-        GroupSamples { latest, wake: Wake::new() }
+        GroupSamples { latest, wake }
     }
 
     /// A processor has sampled. It does nothing outside groups.
-    pub fn offer(&self, processor: ProcessorId, utilisation: Option<u32>) {
+    pub fn offer(&self, GroupSample { processor, number, utilisation }: GroupSample) {
         let Some(latest) = &self.latest[processor.index()] else { return };
-        latest.store(utilisation.map_or(UNMEASURED, u64::from), Ordering::Release);
-        self.wake.post();
+        let utilisation = utilisation.map_or(UNMEASURED, |ppm| ppm.min(MOST_UTILISATION).into());
+        latest.sample.store(number << NUMBER | utilisation, Ordering::Release);
+        latest.reader.post();
     }
 
-    /// Passes each new sample to `each`, once.
-    pub fn take(&self, mut each: impl FnMut(ProcessorId, Option<u32>)) {
-        for (processor, latest) in (0..).map(ProcessorId).zip(&self.latest) {
-            let Some(latest) = latest else { continue };
-            match latest.swap(NOTHING, Ordering::Acquire) {
-                NOTHING => {}
-                UNMEASURED => each(processor, None),
-                utilisation => each(processor, u32::try_from(utilisation).ok()),
-            }
-        }
+    /// The new sample of a processor, once.
+    pub fn take(&self, processor: ProcessorId) -> Option<GroupSample> {
+        let sample = self.latest[processor.index()].as_ref()?.sample.swap(NOTHING, Ordering::Acquire);
+        let utilisation = Some(sample & UNMEASURED).filter(|ppm| *ppm != UNMEASURED).map(|ppm| ppm as u32);
+        (sample != NOTHING).then_some(GroupSample { processor, number: sample >> NUMBER, utilisation })
     }
 }
 
@@ -86,12 +97,16 @@ pub(crate) fn coordinate(common: &Arc<CommonState>, coordinators: Vec<Coordinato
     let mut retimed = vec![false; common.system.processors.len()];
     while !common.stopping.load(Ordering::Acquire) {
         let now = clock.now();
-        common.groups.take(|processor, utilisation| {
-            coordinators.iter_mut().for_each(|(one, _)| one.collect(now, processor, utilisation));
-        });
+        for (coordinator, _) in &mut coordinators {
+            for member in 0..coordinator.processors().len() {
+                if let Some(sample) = common.groups.take(coordinator.processors()[member]) {
+                    coordinator.collect(now, sample.processor, sample.utilisation);
+                }
+            }
+        }
         for (coordinator, pause) in coordinators.iter_mut().filter(|(one, _)| one.due() <= now) {
             let (began, before) = (clock.now(), own_cpu_time());
-            let mut each = |_: ProcessorId, to: ProcessorId, root: OperationId, period: Span| {
+            let mut each = |to: ProcessorId, root: OperationId, period: Span| {
                 retimed[to.index()] |= common.rates.set(to, root, period);
             };
             if pause.skips(began) {
@@ -147,15 +162,15 @@ mod tests {
             [operation.poll]\non = 'one'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
             [operation.serve]\non = 'two'\nafter = { all = ['poll'] }\nwcet = '10ms'\n";
         let system = hyoshi_model::read(text, "two.toml", None).unwrap().system;
-        let samples = GroupSamples::new(&system);
+        let samples = GroupSamples::new(&system, |_| None);
+        let sample = |processor, number, utilisation| GroupSample { processor, number, utilisation };
         let [one, two, three] = [0, 1, 2].map(ProcessorId);
-        samples.offer(one, Some(1));
-        samples.offer(one, Some(700_000));
-        samples.offer(two, None);
-        samples.offer(three, Some(5));
-        let mut taken = Vec::new();
-        samples.take(|processor, utilisation| taken.push((processor, utilisation)));
-        assert_eq!(taken, [(one, Some(700_000)), (two, None)]);
-        samples.take(|processor, _| panic!("{processor:?} is not new"));
+        samples.offer(sample(one, 1, Some(1)));
+        samples.offer(sample(one, 1 << 40, Some(2_000_000)));
+        samples.offer(sample(two, 0, None));
+        samples.offer(sample(three, 2, Some(5)));
+        let taken = || [one, two, three].map(|processor| samples.take(processor));
+        assert_eq!(taken(), [Some(sample(one, 1 << 40, Some(1_000_000))), Some(sample(two, 0, None)), None]);
+        assert_eq!(taken(), [None; 3]);
     }
 }

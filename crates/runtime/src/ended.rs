@@ -303,7 +303,8 @@ pub struct Finished {
     pub stolen: Vec<(ProcessorId, u32, Option<Span>)>,
     /// For each processor: the costs of queueing.
     pub queueing: Vec<(ProcessorId, Queueing)>,
-    /// The last periods that feedback loops have set for operations here, by root.
+    /// The last periods that feedback loops have set for operations here, or for groups whose rates this process
+    /// computes, by root.
     pub periods: BTreeMap<OperationId, Span>,
     /// How often the coordinator of each group has decided.
     pub groups: Vec<GroupSteps>,

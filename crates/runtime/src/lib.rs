@@ -122,6 +122,7 @@ mod policy_control;
 mod processor;
 mod remote;
 mod remote_rates;
+mod remote_samples;
 mod replica;
 mod requests;
 mod running;
@@ -148,6 +149,7 @@ pub use remote::{
     ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,
     OutgoingOutput, Rejected,
 };
+pub use remote_samples::GroupSample;
 pub use requests::{ArrivedRequest, Refuse, RequestReader};
 pub use running::{EventSink, RunningNode};
 pub use shared::{SharedError, SharedValue};

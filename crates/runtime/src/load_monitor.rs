@@ -26,6 +26,11 @@ impl LoadMonitor {
         self.due
     }
 
+    /// The number of sampling periods that have ended by the last measurement.
+    pub fn ended(&self) -> u64 {
+        self.due.as_nanos() / self.period.as_nanos() - 1
+    }
+
     /// A sampling period has ended: the utilisation since the last reading, in parts per million of the hard cap.
     /// `None` if `used`, the CPU time that counts, is not known. Missed periods are skipped.
     pub fn measure(&mut self, now: Instant, used: Option<Span>) -> Option<u32> {
@@ -55,6 +60,6 @@ mod tests {
         assert_eq!(monitor.measure(at(100), Some(Span::ZERO)), None);
         assert_eq!(monitor.due(), at(200));
         assert_eq!(monitor.measure(at(450), Some(Span::from_millis(70))), Some(200_000));
-        assert_eq!(monitor.due(), at(500));
+        assert_eq!((monitor.due(), monitor.ended()), (at(500), 4));
     }
 }

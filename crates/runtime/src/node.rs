@@ -34,6 +34,7 @@ use crate::link::{RemoteRings, connect};
 use crate::processor::ProcessorState;
 use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
 use crate::remote_rates::{ArrivingRates, DepartingRates};
+use crate::remote_samples::{ArrivingSamples, DepartingSamples};
 use crate::requests::{Refuse, RequestReader, Requests};
 use crate::running::{ProcessorThreads, RunThreads, RunningNode};
 use crate::start_error::{MOST_RELEASES, StartError};
@@ -243,10 +244,9 @@ impl Node {
             cells[first.index()] = Some(BodyCell::new(&system, (first, last), supplies[last.index()], choices, body));
         }
         refuse_storms(&system)?;
-        self.refuse_groups_across_processes(&system)?;
         let mut coordinators = Coordinator::of(&system).map_err(StartError::Group)?;
-        let is_here = |processor: &ProcessorId| self.processors().any(|here| here == *processor);
-        coordinators.retain(|one| one.processors().iter().all(is_here));
+        // The host of the first processor computes the rates of a group.
+        coordinators.retain(|one| self.processors().any(|here| here == one.processors()[0]));
         self.cpus()?;
         let placed = self.placed.take().map_or_else(|| self.choose_cpus(), Ok)?;
         let (cpus, mut notes) = (placed.cpus, placed.notes);
@@ -348,25 +348,6 @@ impl Node {
         };
         let inputs = feeding.iter().filter(requested).filter_map(input).collect();
         Ok(Prepared { plan: self.plan, parts, notes, departures, arrivals, events: Some((feed, inputs)) })
-    }
-
-    /// A group has its processors and its rates in one process.
-    fn refuse_groups_across_processes(&self, system: &System) -> Result<(), StartError> {
-        let Some(here) = self.host else { return Ok(()) };
-        let host = |id: &OperationId| system.processor(system.operation(*id).on).host;
-        for group in system.control_groups() {
-            let members = group.loops.iter().map(|place| system.processor(system.feedback[*place].processor).host);
-            let tasks = group.tasks.iter().flat_map(|task| task.operations()).map(|id| host(&id));
-            let hosts: BTreeSet<HostId> = members.chain(tasks).collect();
-            if hosts.contains(&here) && hosts.len() > 1 {
-                return Err(StartError::NeedsOneProcess {
-                    operation: system.operation(group.tasks[0].root).name.clone(),
-                    does: format!("is in a group of {} loops with processors", group.algorithm.name()),
-                    instead: "control each chain with one loop, such as FC-U".into(),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// Starts the threads of one processor; they sleep.
@@ -548,7 +529,10 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
         departures.entry(to).or_insert_with(|| outgoing(to)).rings.push(ring);
     }
     let hosts = || (0..system.hosts.len() as u32).map(HostId);
-    for to in hosts().filter(|to| DepartingRates::new(&parts.common, *to).is_some()) {
+    let common = &parts.common;
+    let leaves =
+        |to: &HostId| DepartingRates::new(common, *to).is_some() || DepartingSamples::new(common, *to).is_some();
+    for to in hosts().filter(leaves) {
         departures.entry(to).or_insert_with(|| outgoing(to));
     }
     let mut rings: BTreeMap<HostId, Vec<_>> = BTreeMap::new();
@@ -557,12 +541,12 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
         rings.entry(from).or_default().extend(part.map(|part| (part.processor.clone(), ring)));
     }
     for from in hosts() {
-        let sets_rates = || !ArrivingRates::new(&parts.common, from).is_empty();
-        if !parts.common.replicated_from(from).is_empty() || sets_rates() {
+        let sets_rates = || !ArrivingRates::new(common, from).is_empty();
+        let samples = || !ArrivingSamples::new(common, from).is_empty();
+        if !common.replicated_from(from).is_empty() || sets_rates() || samples() {
             rings.entry(from).or_default();
         }
     }
-    let common = &parts.common;
     let arrivals = rings.into_iter().map(|(from, rings)| IncomingCompletions::new(common.clone(), from, rings));
     (departures.into_values().collect(), arrivals.collect())
 }

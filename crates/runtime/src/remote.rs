@@ -22,6 +22,7 @@ use crate::link::{LINK, LinkItem, Receiver, Sender};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
 use crate::remote_rates::{AdaptedPace, ArrivingRates, DepartingRates};
+use crate::remote_samples::{ArrivingSamples, DepartingSamples, GroupSample};
 use crate::replica::{Flush, JobOutput, in_transit};
 use crate::start_error::StartError;
 use crate::wakeups::PendingWakeups;
@@ -40,6 +41,8 @@ pub struct OutgoingCompletions {
     waiting: Vec<Flush>,
     /// Rates that loops here set there.
     rates: Option<DepartingRates>,
+    /// Samples of processors here, from which that host computes rates.
+    samples: Option<DepartingSamples>,
 }
 
 /// A completion or output that leaves for another host.
@@ -121,9 +124,9 @@ impl OutgoingCompletions {
         let own = system.operation_ids().filter(|id| common.runs(system.operation(*id).on));
         let replicated: Vec<OperationId> = own.filter(|id| system.replica_on(*id, to).is_some()).collect();
         let most = replicated.iter().map(|id| in_transit(system, *id, to)).sum();
-        let rates = DepartingRates::new(&common, to);
+        let (rates, samples) = (DepartingRates::new(&common, to), DepartingSamples::new(&common, to));
         let waiting = Vec::with_capacity(most);
-        OutgoingCompletions { to, rings: Vec::new(), wake, replicated, waiting, rates, common }
+        OutgoingCompletions { to, rings: Vec::new(), wake, replicated, waiting, rates, samples, common }
     }
 
     /// The rates that loops here set on that host, as the periods of the first operations of their chains. Empty if
@@ -144,6 +147,11 @@ impl OutgoingCompletions {
         if let Some(rates) = &self.rates {
             rates.repeat(&self.common);
         }
+    }
+
+    /// The samples since the last call of processors whose rates that host computes. Old ones are dropped.
+    pub fn take_samples(&mut self) -> &[GroupSample] {
+        self.samples.as_mut().map_or(&[], |samples| samples.take(&self.common))
     }
 
     /// The target host.
@@ -240,6 +248,8 @@ pub struct IncomingCompletions {
     replicas: BTreeMap<OperationId, IncomingReplica>,
     /// Rates that loops of that host set here.
     rates: ArrivingRates,
+    /// Samples of that host's processors for rates that this host computes.
+    samples: ArrivingSamples,
     /// By source and target of completions that a loop here adapts.
     paces: BTreeMap<(OperationId, OperationId), AdaptedPace>,
 }
@@ -350,9 +360,10 @@ impl IncomingCompletions {
         };
         let replicas = common.replicated_from(from).into_iter().map(replica).collect();
         let (rates, paces) = (ArrivingRates::new(&common, from), AdaptedPace::of(&common, from));
+        let samples = ArrivingSamples::new(&common, from);
         let copies = system.operation_ids().filter(|id| own.contains(&system.operation(*id).on));
         let copies = copies.filter_map(|id| Some((id, CopyNumbers::of(&system, id)?))).collect();
-        IncomingCompletions { from, common, processors, outlets, copies, replicas, rates, paces }
+        IncomingCompletions { from, common, processors, outlets, copies, replicas, rates, samples, paces }
     }
 
     /// Accepts rates that loops of that host set here: the periods of the first operations of chains.
@@ -362,6 +373,16 @@ impl IncomingCompletions {
     /// If that host does not set one of them, or a period is outside the operation's range. The others are set.
     pub fn retime(&mut self, rates: &[(OperationId, Span)]) -> Result<(), Rejected> {
         self.rates.set(&self.common, rates)
+    }
+
+    /// Accepts samples of that host's processors, for the coordinator of their group here.
+    ///
+    /// # Errors
+    ///
+    /// If a processor is not of that host and of a group that this host computes. If a sample is not new, not of the
+    /// sampling period that ends now, or above the whole CPU. The others are accepted.
+    pub fn sample(&mut self, samples: &[GroupSample]) -> Result<(), Rejected> {
+        self.samples.collect(&self.common, samples)
     }
 
     /// The source host.
@@ -452,7 +473,7 @@ impl IncomingCompletions {
 }
 
 /// The time of a run that has begun.
-fn running(common: &CommonState) -> Result<Instant, Rejected> {
+pub(crate) fn running(common: &CommonState) -> Result<Instant, Rejected> {
     if !common.has_begun() || common.stopping.load(Ordering::Acquire) {
         return Err(Rejected::Idle);
     }

@@ -11,6 +11,7 @@ use crate::remote::Rejected;
 /// The rates that loops here set on one other host.
 #[derive(Debug)]
 pub(crate) struct DepartingRates {
+    to: HostId,
     /// The host's processors with such operations.
     processors: Vec<ProcessorId>,
     /// The roots of these operations, in order.
@@ -22,23 +23,13 @@ pub(crate) struct DepartingRates {
 impl DepartingRates {
     /// `None` if loops here set no rate on that host.
     pub fn new(common: &CommonState, to: HostId) -> Option<Self> {
-        let system = &common.system;
-        let (mut processors, mut roots) = (Vec::new(), Vec::new());
-        for one in system.feedback.iter().filter(|one| common.runs(one.processor)) {
-            for adapted in system.adapted_on(one.processor) {
-                let there = adapted.elsewhere.iter().map(|id| system.operation(*id).on);
-                let there: Vec<_> = there.filter(|on| system.processor(*on).host == to && !common.runs(*on)).collect();
-                if !there.is_empty() {
-                    roots.push(adapted.root);
-                }
-                processors.extend(there);
-            }
-        }
+        let rates = common.system.rates_between(common.here()?, to);
+        let mut processors: Vec<_> = rates.values().flatten().copied().collect();
         processors.sort_unstable();
         processors.dedup();
-        roots.sort_unstable();
+        let roots: Vec<_> = rates.into_keys().collect();
         let latest = Vec::with_capacity(roots.len());
-        (!processors.is_empty()).then_some(DepartingRates { processors, roots, latest })
+        (!processors.is_empty()).then_some(DepartingRates { to, processors, roots, latest })
     }
 
     /// All rates of the host, if some are new; otherwise none.
@@ -56,7 +47,10 @@ impl DepartingRates {
 
     /// Those that were taken have been sent.
     pub fn set_sent(&self, common: &CommonState) {
-        self.latest.iter().for_each(|(root, period)| common.rates.set_sent(*root, *period));
+        // A host with an operation that only follows the root does not release it.
+        let is_there = |root: OperationId| common.system.processor(common.system.operation(root).on).host == self.to;
+        let there = self.latest.iter().filter(|(root, _)| is_there(*root));
+        there.for_each(|(root, period)| common.rates.set_sent(*root, *period));
     }
 
     /// All of them must be sent again.
@@ -84,16 +78,8 @@ struct AdaptedRoot {
 impl ArrivingRates {
     pub fn new(common: &CommonState, from: HostId) -> Self {
         let system = &common.system;
-        let loops = system.feedback.iter().filter(|one| system.processor(one.processor).host == from);
-        let adapted = loops.filter(|one| !common.runs(one.processor)).flat_map(|one| system.adapted_on(one.processor));
-        let roots = adapted.filter_map(|adapted| {
-            let on = adapted.elsewhere.iter().map(|id| system.operation(*id).on);
-            let mut here: Vec<_> = on.filter(|on| common.runs(*on)).collect();
-            here.sort_unstable();
-            here.dedup();
-            let root = AdaptedRoot { range: range(system, adapted.root), here };
-            (!root.here.is_empty()).then_some((adapted.root, root))
-        });
+        let rates = common.here().map(|here| system.rates_between(from, here)).unwrap_or_default();
+        let roots = rates.into_iter().map(|(root, here)| (root, AdaptedRoot { range: range(system, root), here }));
         ArrivingRates { roots: roots.collect(), woken: Vec::with_capacity(system.processors.len()) }
     }
 
@@ -173,9 +159,11 @@ impl AdaptedPace {
         }
         let host = |id: OperationId| system.processor(system.operation(id).on).host;
         let rates: Vec<_> = (0..system.epochs.len()).map(|epoch| system.release_rates(epoch)).collect();
-        for (root, of_loop, start) in system.adapted_roots() {
+        let setters = system.rate_setters();
+        for (root, _, start) in system.adapted_roots() {
+            let setter = setters.get(&root).map(|place| system.computed_on(&system.feedback[*place]));
             // Only its host gets its rate.
-            if host(root) != from || !common.runs(of_loop) {
+            if host(root) != from || !setter.is_some_and(|on| common.runs(on)) {
                 continue;
             }
             let follows =

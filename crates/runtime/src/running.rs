@@ -1,11 +1,12 @@
 //! A run in progress, as its starting thread sees it: polled for events, and stopped.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyoshi_control::feedback::GroupSteps;
-use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
+use hyoshi_model::{ControlGroup, Instant, OperationId, ProcessorId, Span};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::{
     Interrupt, MonotonicClock, Scheduled, SpawnedThread, StealReader, SwitchVisibility, ThreadPolicy, Wake,
@@ -190,7 +191,13 @@ impl RunningNode {
         let has_loop = |part: &&ProcessorThreads| part.processor.crew.lock().sampling_period().is_some();
         let (of_loops, rest): (Vec<_>, Vec<_>) = self.parts.processors.iter().partition(has_loop);
         let adapted = |part: &ProcessorThreads| part.processor.crew.lock().adapted_periods();
-        let periods = rest.into_iter().chain(of_loops).flat_map(adapted).collect();
+        let mut periods: BTreeMap<_, _> = rest.into_iter().chain(of_loops).flat_map(adapted).collect();
+        // A group may set rates of operations that are all on other hosts.
+        let computed = |group: &ControlGroup| common.runs(common.system.feedback[group.loops[0]].processor);
+        for task in common.system.control_groups().iter().filter(|group| computed(group)).flat_map(|group| &group.tasks)
+        {
+            periods.insert(task.root, common.rates.latest(task.root));
+        }
         Finished { ended_by, elapsed, notes, lost, stolen, queueing, periods, groups }
     }
 }

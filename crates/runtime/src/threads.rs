@@ -12,6 +12,7 @@ use crate::context::enter_lane;
 use crate::crew::{DemotedWork, JobStart, LaneStep, Returned};
 use crate::load_monitor::LoadMonitor;
 use crate::processor::ProcessorState;
+use crate::remote_samples::GroupSample;
 use crate::requests::Requests;
 use crate::wakeups::PendingWakeups;
 
@@ -30,9 +31,10 @@ impl ProcessorState {
             if let Some(monitor) = monitor.as_mut().filter(|monitor| monitor.due() <= clock.now()) {
                 let now = clock.now();
                 let utilisation = monitor.measure(now, reader.used(now));
+                let number = monitor.ended();
                 let sampled = self.section(|crew, now| crew.on_sample(now, utilisation, &mut wakeups));
                 wakeups.deliver();
-                self.common.groups.offer(self.id, sampled);
+                self.common.groups.offer(GroupSample { processor: self.id, number, utilisation: sampled });
             }
             let (over, until) = self.section(|crew, now| (crew.on_time(now, &mut wakeups), crew.armed));
             wakeups.deliver();

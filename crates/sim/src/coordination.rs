@@ -1,23 +1,33 @@
 //! The coordinators of groups of processors. They are outside the processors, and use no CPU.
 
 use hyoshi_control::feedback::{Coordinator, GroupSteps};
-use hyoshi_model::{Instant, System};
+use hyoshi_model::{Instant, ProcessorId, System};
 use hyoshi_trace::Probe;
 
 use crate::cpu::SimulatedCpu;
 
-/// The coordinators of a simulation. They receive samples at once. Rates for another host arrive after the longest
-/// delay of the link from the controller's host.
+/// The coordinators of a simulation, each on the host of its group's first processor. Samples and rates of other hosts
+/// arrive after the longest delay of the link. A sample that would arrive more than half a sampling period late is
+/// dropped, as in a run.
 #[derive(Debug)]
 pub(crate) struct Coordination {
     coordinators: Vec<Coordinator>,
+    /// By processor of a group: where its rates are computed, and by which coordinator.
+    members: Vec<Option<(ProcessorId, usize)>>,
+    /// Samples that have not arrived.
+    arriving: Vec<(Instant, ProcessorId, Option<u32>)>,
 }
 
 impl Coordination {
     /// Without `samples`, the rates are in known inputs.
     pub fn new(system: &System, samples: bool) -> Self {
         let of = || Coordinator::of(system).unwrap_or_else(|error| panic!("{error}; {}", error.remedy));
-        Coordination { coordinators: if samples { of() } else { Vec::new() } }
+        let coordinators = if samples { of() } else { Vec::new() };
+        let mut members = vec![None; system.processors.len()];
+        for (place, one) in coordinators.iter().enumerate() {
+            one.processors().iter().for_each(|at| members[at.index()] = Some((one.processors()[0], place)));
+        }
+        Coordination { coordinators, members, arriving: Vec::new() }
     }
 
     /// How often each has decided.
@@ -25,26 +35,35 @@ impl Coordination {
         self.coordinators.iter().map(Coordinator::counts).collect()
     }
 
-    /// When the next step of a coordinator is due.
+    /// When the next sample arrives, or the next step of a coordinator is due.
     pub fn due(&self) -> Instant {
-        self.coordinators.iter().map(Coordinator::due).min().unwrap_or(Instant::NEVER)
+        let steps = self.coordinators.iter().map(Coordinator::due);
+        steps.chain(self.arriving.iter().map(|(at, ..)| *at)).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Collects the samples of this instant, and sets rates if that is due.
+    /// Collects the samples that arrive by now, and sets rates if that is due.
     pub fn act<P: Probe>(&mut self, system: &System, cpus: &mut [SimulatedCpu<'_, P>], now: Instant) {
         if self.coordinators.is_empty() {
             return;
         }
         for cpu in cpus.iter_mut() {
-            let Some(utilisation) = cpu.take_sample() else { continue };
-            let processor = cpu.dispatcher.processor();
-            self.coordinators.iter_mut().for_each(|one| one.collect(now, processor, utilisation));
+            let (Some(utilisation), processor) = (cpu.take_sample(), cpu.dispatcher.processor()) else { continue };
+            let Some((to, _)) = self.members[processor.index()] else { continue };
+            let delay = cpu.delay_to(to);
+            if cpu.dispatcher.sampling_period().is_some_and(|period| delay.as_nanos() <= period.as_nanos() / 2) {
+                self.arriving.push((now.saturating_add(delay), processor, utilisation));
+            }
+        }
+        for (_, processor, utilisation) in self.arriving.extract_if(.., |(at, ..)| *at <= now) {
+            let Some((_, coordinator)) = self.members[processor.index()] else { continue };
+            self.coordinators[coordinator].collect(now, processor, utilisation);
         }
         for coordinator in self.coordinators.iter_mut().filter(|one| one.due() <= now) {
-            coordinator.step(system, now, |from, to, root, period| {
-                let at = now.saturating_add(cpus[from.index()].delay_to(to));
-                cpus[to.index()].retime(now, at, root, period);
-            });
+            let delays = &cpus[coordinator.processors()[0].index()];
+            let at: Vec<Instant> =
+                (0..).map(ProcessorId).take(cpus.len()).map(|to| now.saturating_add(delays.delay_to(to))).collect();
+            coordinator
+                .step(system, now, |to, root, period| cpus[to.index()].retime(now, at[to.index()], root, period));
         }
     }
 }

@@ -153,7 +153,7 @@ fn a_step_of_the_random_workload_lasts_less_than_a_sampling_period() {
         let now = Instant::ZERO + Span::from_secs(10 * step);
         let utilisation = if step % 40 < 20 { 500_000 } else { 900_000 };
         (0..4).map(ProcessorId).for_each(|at| coordinator.collect(now, at, Some(utilisation)));
-        assert!(coordinator.step(&system, now, |_, _, _, _| ()));
+        assert!(coordinator.step(&system, now, |_, _, _| ()));
     }
     let step = began.elapsed() / steps as u32;
     println!("a step lasts {step:?}");
@@ -173,14 +173,14 @@ const HOSTS: &str = "name = 'hosts'\n\
     [operation.own]\non = 'client'\nrate = ['2Hz', '100Hz']\nwcet = '2ms'\n";
 
 #[test]
-fn rates_reach_other_hosts_after_the_delay_of_the_link_and_processors_outside_the_group_follow() {
+fn samples_and_rates_of_other_hosts_need_the_delay_of_the_link_and_processors_outside_the_group_follow() {
     let system = read(HOSTS, "hosts.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let system = system.with(|contents| contents.duration = Span::from_secs(120));
     let (histories, all) = run(&system);
     let means = means(&histories[..2], 60, 120);
     assert!((means[0] - 0.2).abs() < 0.02, "{means:?}");
     assert!((means[1] - 0.6).abs() < 0.02, "{means:?}");
-    for (processor, delay) in [(0, 0), (1, 3_000_000), (2, 3_000_000)] {
+    for (processor, delay) in [(0, 3_000_000), (1, 6_000_000), (2, 6_000_000)] {
         let mut rates = all.iter().filter(|(at, _, event)| {
             *at == ProcessorId(processor) && matches!(event, TraceEvent::Input(Input::Adapt { .. }))
         });
@@ -191,6 +191,22 @@ fn rates_reach_other_hosts_after_the_delay_of_the_link_and_processors_outside_th
         }));
         assert!(count > 10, "{count} rates");
     }
+}
+
+#[test]
+fn rates_on_a_host_do_not_rise_if_its_samples_are_late_by_more_than_half_a_period() {
+    let system = read(&HOSTS.replace("3ms", "501ms"), "hosts.toml", None).unwrap().system;
+    let system = system.with(|contents| contents.duration = Span::from_secs(60));
+    let (histories, all) = run(&system);
+    let used = means(&histories[..1], 30, 60)[0];
+    assert!((used - 0.2).abs() < 0.02, "{used}");
+    let rates = all.iter().filter_map(|(.., event)| match event {
+        TraceEvent::Input(Input::Adapt { operation, period }) => Some((operation.index(), *period)),
+        _ => None,
+    });
+    let (polls, own): (Vec<_>, Vec<_>) = rates.partition(|(operation, _)| *operation == 0);
+    assert!(polls.iter().all(|(_, period)| *period == Span::from_millis(500)), "{polls:?}");
+    assert!(own.iter().any(|(_, period)| *period < Span::from_millis(20)), "{own:?}");
 }
 
 /// A ring of chains over this number of processors.

@@ -169,14 +169,14 @@ impl Coordinator {
         }
     }
 
-    /// Decides on new rates. It passes on each changed one: the processor of the controller, a processor with
-    /// operations of the rate, their root, the period. If a controller finds no solution, it only lowers rates
+    /// Decides on new rates. It passes on each changed one: a processor with operations of the rate, their root, the
+    /// period. If a controller finds no solution, it only lowers rates
     /// (see `Eucon`), and the result is false.
     pub fn step(
         &mut self,
         contents: &Contents,
         now: Instant,
-        each: impl FnMut(ProcessorId, ProcessorId, OperationId, Span),
+        each: impl FnMut(ProcessorId, OperationId, Span),
     ) -> bool {
         self.begin(contents, now);
         let mut solved: Vec<bool> = self.controllers.iter().map(|one| one.fits).collect();
@@ -189,12 +189,7 @@ impl Coordinator {
     }
 
     /// As [`step`](Coordinator::step), but no controller plans: all only lower rates. It needs little time.
-    pub fn skip(
-        &mut self,
-        contents: &Contents,
-        now: Instant,
-        each: impl FnMut(ProcessorId, ProcessorId, OperationId, Span),
-    ) {
+    pub fn skip(&mut self, contents: &Contents, now: Instant, each: impl FnMut(ProcessorId, OperationId, Span)) {
         self.begin(contents, now);
         self.carry_out(&vec![false; self.controllers.len()], each);
         self.counts.skipped += 1;
@@ -211,18 +206,17 @@ impl Coordinator {
     }
 
     /// Carries out the plans of controllers with a solution.
-    fn carry_out(&mut self, solved: &[bool], mut each: impl FnMut(ProcessorId, ProcessorId, OperationId, Span)) {
+    fn carry_out(&mut self, solved: &[bool], mut each: impl FnMut(ProcessorId, OperationId, Span)) {
         for (controller, solved) in self.controllers.iter_mut().zip(solved) {
             if !solved {
                 controller.law.plan_without_solution();
             }
             controller.law.carry_out();
-            let from = self.processors[controller.node.at];
             for (task, period) in controller.enabled.iter().zip(controller.law.periods()) {
                 if self.periods[*task] != *period {
                     self.periods[*task] = *period;
                     let root = self.group.tasks[*task].root;
-                    self.receivers[*task].iter().for_each(|to| each(from, *to, root, *period));
+                    self.receivers[*task].iter().for_each(|to| each(*to, root, *period));
                 }
             }
         }

@@ -192,7 +192,7 @@ pub struct EuconStep {
 /// Differences to the paper: a change of a rate is weighted as the change of the task's estimated utilisation, so the
 /// unit of rates does not matter. The limit `B` is soft, with a penalty above all other costs, so the problem always has
 /// a solution: with the lowest rates the utilisation may be above `B`, and is as low as possible. A processor without a
-/// valid sample counts as one at its set point.
+/// valid sample counts as one at its set point, and no rate of a task on it rises.
 ///
 /// Without a solution, or with one that is not finite, no rate rises. Each task keeps its rate, except if it runs on a
 /// processor with a utilisation `u` above `B`: its rate is multiplied by the least `B / u` of these processors, down to
@@ -217,6 +217,8 @@ pub struct Eucon {
     /// By processor: the error of this sample, and what other controllers have planned.
     errors: Vec<f64>,
     offsets: Vec<f64>,
+    /// By task: a processor of it has no valid sample.
+    held: Vec<bool>,
     /// dr(k), in the same unit.
     planned: Vec<f64>,
     solver: DefaultSolver<f64>,
@@ -238,6 +240,8 @@ impl fmt::Debug for Eucon {
 const PENALTY: f64 = 1_000.0;
 /// Ranges are wider by this for the solver, which needs an interior; periods are clipped exactly.
 const WIDENED: f64 = 1e-9;
+/// The same for rates that must not rise: with less room the solver fails if they are the lowest ones.
+const WIDENED_IF_HELD: f64 = 1e-5;
 /// With shares, the cost of the square of utilisation above a set point. The cost of an error is 1 for each predicted
 /// period.
 const SQUARE_PENALTY: f64 = 16.0;
@@ -260,7 +264,7 @@ impl Eucon {
         let (linear, bounds) = (vec![0.0; variables], vec![1.0; rows]);
         let solver = solver(&settings, &parts, (&linear, &bounds), MOST_ITERATIONS)?;
         let (last, planned) = (vec![0.0; tasks.len()], vec![0.0; tasks.len()]);
-        let (errors, offsets) = (vec![0.0; processors], vec![0.0; processors]);
+        let (errors, offsets, held) = (vec![0.0; processors], vec![0.0; processors], vec![false; tasks.len()]);
         Ok(Eucon {
             settings,
             tasks: ranges,
@@ -270,6 +274,7 @@ impl Eucon {
             periods,
             errors,
             offsets,
+            held,
             planned,
             solver,
             linear,
@@ -300,6 +305,7 @@ impl Eucon {
     pub(super) fn begin(&mut self, utilisations: &[Option<f64>]) -> Option<(usize, MonitorFault)> {
         self.samples += 1;
         self.planned.fill(0.0);
+        self.held.fill(false);
         let mut fault = None;
         for (processor, set_point) in self.settings.utilisations.iter().enumerate() {
             let value = utilisations.get(processor).copied().flatten();
@@ -307,6 +313,8 @@ impl Eucon {
             if valid.is_none() {
                 let variable = MeasuredVariable::Utilisation;
                 fault.get_or_insert((processor, MonitorFault { variable, value }));
+                let parts = &self.parts[processor * self.tasks.len()..];
+                self.held.iter_mut().zip(parts).for_each(|(held, part)| *held |= *part > 0.0);
             }
             self.errors[processor] = valid.map_or(0.0, |value| value - number(*set_point));
         }
@@ -333,8 +341,9 @@ impl Eucon {
             && changes.iter().all(|change| change.is_finite());
         if solved {
             for (place, task) in self.tasks.iter().enumerate() {
-                let rate = (self.rates[place] + self.solver.solution.x[place]).max(task.least()).min(task.most());
-                self.planned[place] = rate - self.rates[place];
+                let present = self.rates[place];
+                let most = most(task, present, self.held[place]);
+                self.planned[place] = (present + self.solver.solution.x[place]).max(task.least()).min(most) - present;
             }
         }
         solved
@@ -406,9 +415,10 @@ impl Eucon {
     fn write_bounds(&mut self) {
         let mut bounds = self.bounds.iter_mut();
         for _ in 0..self.settings.control {
-            for (task, rate) in self.tasks.iter().zip(&self.rates) {
-                for room in [task.most() - rate, rate - task.least()] {
-                    bounds.next().into_iter().for_each(|bound| *bound = room + WIDENED);
+            for ((task, rate), held) in self.tasks.iter().zip(&self.rates).zip(&self.held) {
+                let widened = if *held { WIDENED_IF_HELD } else { WIDENED };
+                for room in [most(task, *rate, *held) - rate, rate - task.least()] {
+                    bounds.next().into_iter().for_each(|bound| *bound = room + widened);
                 }
             }
             for (error, offset) in self.errors.iter().zip(&self.offsets) {
@@ -464,6 +474,11 @@ fn solver(
     let options = DefaultSettings { verbose: false, presolve_enable: false, max_iter, ..DefaultSettings::default() };
     DefaultSolver::new(&cost, linear, &constraints, bounds, &[NonnegativeConeT(bounds.len())], options)
         .map_err(|_| EuconError::Solver)
+}
+
+/// The highest next rate of a task, as its utilisation: if it is held, its present one.
+fn most(task: &AdaptiveTask, present: f64, held: bool) -> f64 {
+    if held { present } else { task.most() }
 }
 
 /// The weight of a processor's errors: the controller's share.

@@ -31,7 +31,7 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
     {
         let name = &system.hosts[host.index()].name;
         let error = CliError::new(format!("no rates to freeze: no feedback loop runs on host `{name}`"));
-        let there = &system.hosts[system.processor(system.feedback[0].processor).host.index()].name;
+        let there = &system.hosts[system.processor(system.computed_on(&system.feedback[0])).host.index()].name;
         return Err(error.help(format!("use --freeze in the process with `--host {there}`, which has a loop")));
     }
     if let Some(one) = system.operations.iter().find(|operation| operation.clients.is_some()) {
@@ -45,8 +45,9 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
     Ok(())
 }
 
+/// Whether a host computes the rates of a loop.
 fn runs(system: &System, host: Option<HostId>, one: &FeedbackLoop) -> bool {
-    host.is_none_or(|host| system.processor(one.processor).host == host)
+    host.is_none_or(|host| system.processor(system.computed_on(one)).host == host)
 }
 
 /// `periods` has those found, by root.
@@ -128,5 +129,27 @@ mod tests {
         assert_eq!(range(0), [100, 1_000].map(Span::from_millis));
         assert_eq!(range(1), [250, 250].map(Span::from_millis));
         assert_eq!(frozen.feedback.len(), 1);
+    }
+
+    #[test]
+    fn the_host_of_its_first_processor_freezes_all_rates_of_a_group() {
+        let part = |name: &str| {
+            format!(
+                "[host.{name}]\n[processor.{name}]\nhost = '{name}'\n\
+                [feedback.{name}]\nalgorithm = 'EUCON'\nutilisation = '70%'\n\
+                [operation.of_{name}]\non = '{name}'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n"
+            )
+        };
+        let after = "[operation.after]\non = 'other'\nafter = { all = ['of_one'] }\nwcet = '1ms'\n";
+        let text = format!("name = 'two'\n{}{}{after}", part("one"), part("other"));
+        let system = read(&text, "two.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+        let [one, other] = [0, 1].map(HostId);
+        let refused = can_freeze("two.toml", &system, Some(other)).unwrap_err().message();
+        assert!(refused.contains("no feedback loop runs on host `other`"), "{refused}");
+        assert!(can_freeze("two.toml", &system, Some(one)).is_ok());
+        let found = BTreeMap::from([0, 1].map(|root| (OperationId(root), Span::from_millis(250))));
+        let frozen = frozen(&system, Some(one), &found);
+        let periods = [0, 1, 2].map(|id| frozen.setting(0, OperationId(id)).period);
+        assert_eq!((periods, frozen.feedback.len()), ([Span::from_millis(250); 3], 0));
     }
 }

@@ -20,8 +20,10 @@ pub struct GroupCheck {
     pub rates: u64,
     /// Its controllers.
     pub controllers: u64,
-    /// The estimated CPU time of a step of all controllers, on the CPU of the first group's first member.
+    /// The estimated CPU time of a step of all controllers.
     pub step_ns: u64,
+    /// The processor on which they compute.
+    pub computed_on: String,
     /// Its processors.
     pub members: Vec<MemberCheck>,
     /// Processors with operations of these rates, but without a loop: their load is not controlled.
@@ -73,9 +75,19 @@ fn check(system: &System, report: &Report, group: &ControlGroup) -> GroupCheck {
         rates: group.tasks.len() as u64,
         controllers: group.nodes().len() as u64,
         step_ns: group.step_cost().as_nanos(),
+        computed_on: system.processor(computed_on(system, group)).name.clone(),
         members: group.loops.iter().map(|place| member(system, report, *place)).collect(),
         outside: outside.collect(),
     }
+}
+
+/// The processor on which the controllers of a group compute. One thread computes all rates of a host: that of its first
+/// group.
+fn computed_on(system: &System, group: &ControlGroup) -> ProcessorId {
+    let first = |group: &ControlGroup| system.feedback[group.loops[0]].processor;
+    let host = |group: &ControlGroup| system.processor(first(group)).host;
+    let groups = system.control_groups();
+    first(groups.iter().find(|other| host(other) == host(group)).unwrap_or(group))
 }
 
 fn member(system: &System, report: &Report, place: usize) -> MemberCheck {
@@ -132,16 +144,14 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
     let rows = groups.iter().flat_map(|group| group.members.iter().map(|one| row(group.algorithm, one)));
     let rows: Vec<_> = rows.collect();
     let mut text = grid(look, &columns, &rows, crate::terminal::MOST_ROWS);
-    let at =
-        groups.iter().flat_map(|group| &group.members).map(|one| one.processor.as_str()).next().unwrap_or_default();
-    for line in groups.iter().flat_map(|group| remarks(group, at)).take(crate::terminal::MOST_ROWS) {
+    for line in groups.iter().flat_map(remarks).take(crate::terminal::MOST_ROWS) {
         text.push_str(&look.wrap(&format!("  {line}\n")));
     }
     Some(text)
 }
 
-/// The remarks on a group, which is computed on the CPU of the processor `at`.
-fn remarks(group: &GroupCheck, at: &str) -> Vec<String> {
+/// The remarks on a group.
+fn remarks(group: &GroupCheck) -> Vec<String> {
     let mut remarks = vec![format!(
         "{}: {} {}",
         group.algorithm,
@@ -149,7 +159,8 @@ fn remarks(group: &GroupCheck, at: &str) -> Vec<String> {
         counted(group.rates, "rate", "rates")
     )];
     remarks.push(format!(
-        "{at}: computes these rates above its lanes, for about {} in each sampling period; no bound includes this",
+        "{}: computes these rates above its lanes, for about {} in each sampling period; no bound includes this",
+        group.computed_on,
         nanos(group.step_ns)
     ));
     for one in &group.members {

@@ -50,7 +50,7 @@ proptest! {
         for utilisations in solved {
             second += 1;
             let now = sample(&mut one, second, utilisations);
-            prop_assert!(one.step(&system, now, |_, _, _, _| ()));
+            prop_assert!(one.step(&system, now, |_, _, _| ()));
         }
         let before = one.counts();
         one.controllers.iter_mut().for_each(|controller| controller.law.fail());
@@ -60,10 +60,10 @@ proptest! {
             let now = sample(&mut one, second, utilisations);
             let old = one.periods().to_vec();
             if skips {
-                one.skip(&system, now, |_, _, _, _| ());
+                one.skip(&system, now, |_, _, _| ());
                 skipped += 1;
             } else {
-                prop_assert!(!one.step(&system, now, |_, _, _, _| ()));
+                prop_assert!(!one.step(&system, now, |_, _, _| ()));
                 unsolved += 1;
             }
             prop_assert_eq!(one.due(), Instant::NEVER);
@@ -80,6 +80,25 @@ proptest! {
         let counts = one.counts();
         prop_assert_eq!((counts.unsolved, counts.skipped), (unsolved, skipped));
         prop_assert_eq!(counts.steps, before.steps + unsolved + skipped);
+    }
+
+    #[test]
+    fn a_rate_on_a_processor_without_a_sample_does_not_rise_and_all_problems_have_solutions(
+        deucon: bool,
+        set_points in prop::array::uniform3(20u32..90),
+        steps in prop::collection::vec(prop::array::uniform3(prop::option::weighted(0.7, 0u32..1_200_000)), 1..40),
+    ) {
+        let system = system(if deucon { "DEUCON" } else { "EUCON" }, set_points);
+        let mut one = coordinator(&system);
+        for (second, utilisations) in (1..).zip(steps) {
+            let now = sample(&mut one, second, utilisations);
+            let old = one.periods().to_vec();
+            prop_assert!(one.step(&system, now, |_, _, _| ()));
+            for ((task, period), old) in one.group().tasks.iter().zip(one.periods()).zip(&old) {
+                let is_held = task.parts.iter().any(|(member, _)| utilisations[*member].is_none());
+                prop_assert!(period >= old || !is_held, "from {} to {} in {}", old, period, second);
+            }
+        }
     }
 }
 
@@ -103,7 +122,7 @@ fn without_solutions_measured_utilisations_fall_to_their_set_points() {
         for second in 1..=100 {
             let utilisations = measure(&one).map(|each: f64| Some((each * 1e6) as u32));
             let now = sample(&mut one, second, utilisations);
-            one.step(&system, now, |_, _, _, _| ());
+            one.step(&system, now, |_, _, _| ());
         }
         assert!(measure(&one).iter().all(|each| (0.295..0.301).contains(each)), "{:?}", measure(&one));
     }
