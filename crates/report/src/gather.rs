@@ -129,11 +129,19 @@ impl ReportInput<'_> {
         let of = self.system.feedback.iter().find(|one| one.processor == id)?;
         let history = self.figures.feedback.get(id.index())?;
         let steps = self.groups.iter().find(|steps| steps.algorithm == of.algorithm);
-        Some(FeedbackSummary {
+        let mut summary = FeedbackSummary {
             unsolved_steps: steps.map(|steps| steps.unsolved),
             skipped_steps: steps.map(|steps| steps.skipped),
             ..FeedbackSummary::new(self.system, of, (history, self.figures.stats), self.duration)
-        })
+        };
+        // A node knows the rates of operations here, and those that loops of one processor here set.
+        let is_here = |processor| self.host.is_none_or(|host| self.system.processor(processor).host == host);
+        let knows_all = is_here(of.processor) && !of.algorithm.is_of_group();
+        summary.rates.retain(|rate| {
+            let mut operations = self.system.operations.iter();
+            knows_all || operations.any(|one| one.name == rate.operation && is_here(one.on))
+        });
+        (is_here(of.processor) || !summary.rates.is_empty()).then_some(summary)
     }
 
     fn overload(&self, id: ProcessorId) -> Option<OverloadSummary> {

@@ -87,7 +87,8 @@ impl ArrivingSamples {
         if samples.len() > self.members.len() {
             return Err(Rejected::Foreign);
         }
-        let now = running(common)?;
+        // Before the run and after it, no step uses them.
+        let Ok(now) = running(common) else { return Ok(()) };
         let mut result = Ok(());
         for sample in samples {
             let Some(member) = self.members.get_mut(&sample.processor) else {
@@ -182,6 +183,9 @@ mod tests {
         assert_eq!(collect(&[sample(1, 3, None), sample(1, 3, None)]), foreign, "more than there are");
         assert_eq!(taken(), None);
         assert!(ArrivingSamples::new(&running_for(FAR, HOUR), NEAR).is_empty());
+        common.stopping.store(true, std::sync::atomic::Ordering::Release);
+        assert_eq!(collect(&[sample(1, 4, Some(1))]), Ok(()), "the run is over");
+        assert_eq!(taken(), None);
     }
 
     #[test]
