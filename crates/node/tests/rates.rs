@@ -15,13 +15,12 @@ use crate::common::{DRONE, Host, STATION, system, text, until, unused_address};
 use crate::reboot::{other, serve};
 
 /// The station's loop sets the rate of the drone's sensing: at its lowest, `draw` uses 2 % of the CPU.
-fn adapted() -> String {
+fn adapted(algorithm: &str) -> String {
     let tcp = || format!("tcp/{}", unused_address());
     let text = text(&tcp(), &tcp(), "60s");
     let text = text.replace("every = \"10ms\"", "rate = [\"20Hz\", \"500Hz\"]").replace("critical = true", "");
-    text + "
-        [feedback.ground]
-        algorithm = \"FC-U\"
+    text + &format!("[feedback.ground]\nalgorithm = \"{algorithm}\"\n")
+        + "
         utilisation = \"20%\"
         period = \"100ms\"
         measure = \"lanes\"
@@ -59,7 +58,7 @@ fn periods(running: &mut RunningNode, of: u32) -> Vec<Span> {
 
 #[test]
 fn a_loop_sets_the_rates_of_another_host_also_after_that_host_has_started_anew() {
-    let text = adapted();
+    let text = adapted("FC-U");
     let mut station = Host::start(&text, STATION, Span::ZERO).unwrap();
     let agreed = station.agree().unwrap();
     let mut running = station.begin(&agreed);
@@ -89,10 +88,19 @@ fn a_loop_sets_the_rates_of_another_host_also_after_that_host_has_started_anew()
     drop(running);
 }
 
-/// The new loop starts at the lowest rates and sees an overload: it has nothing to lower, but the drone must.
 #[test]
 fn a_host_gets_the_start_rates_of_a_loop_that_has_started_anew() {
-    let text = adapted();
+    the_drone_gets_start_rates("FC-U");
+}
+
+#[test]
+fn a_host_gets_the_start_rates_of_a_coordinator_that_has_started_anew() {
+    the_drone_gets_start_rates("EUCON");
+}
+
+/// The new loop starts at the lowest rates and sees an overload: it has nothing to lower, but the drone must.
+fn the_drone_gets_start_rates(algorithm: &str) {
+    let text = adapted(algorithm);
     let mut drone = Host::start(&text, DRONE, Span::ZERO).unwrap();
     let agreed = drone.agree().unwrap();
     let mut theirs = drone.begin(&agreed);
@@ -121,7 +129,16 @@ fn a_host_gets_the_start_rates_of_a_loop_that_has_started_anew() {
 
 #[test]
 fn a_host_that_ignores_its_rate_is_reported_and_held_to_it() {
-    let text = adapted();
+    the_drone_ignores_its_rate("FC-U");
+}
+
+#[test]
+fn a_host_that_ignores_the_rate_of_a_group_is_reported_and_held_to_it() {
+    the_drone_ignores_its_rate("EUCON");
+}
+
+fn the_drone_ignores_its_rate(algorithm: &str) {
+    let text = adapted(algorithm);
     let system = system(&text);
     let drone = other("drone", &system, 0, None);
     let mut station = Host::start(&text, STATION, Span::ZERO).unwrap();
