@@ -18,7 +18,7 @@ fn other_gains_are_tried_on_the_recorded_jobs() {
     let (as_recorded, slower) = (settled(""), settled("--gains 3,0.447"));
     assert!(slower > as_recorded + 3, "{as_recorded} and {slower} samples");
     let refused = place.hyoshi("sim --from sim.hyo --gains 0,0.447").exits(2);
-    assert!(refused.err.contains("write two numbers from 0.000001 to 1000000"), "{}", refused.err);
+    assert!(refused.err.contains("write two or three numbers from 0.000001 to 1000000"), "{}", refused.err);
     let refused = place.hyoshi(&format!("check {} --gains 2,0.447", example("tight.toml"))).exits(2);
     assert!(refused.err.contains("--gains has no effect: system `"), "{}", refused.err);
 }

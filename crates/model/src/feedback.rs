@@ -77,8 +77,8 @@ pub enum FeedbackAlgorithm {
     /// the measured quantile `L` of response times and its set point `Ls`; not in the paper.
     ///
     /// FCS/nORB names delays as future work (section 6). The error is relative, so `Kl` does not depend on the unit. It
-    /// is limited to twice the set point: in overload a latency grows without a limit, and one sample must not empty the
-    /// processor.
+    /// is limited to twice the set point: in overload a latency grows without a limit, and one sample must not empty
+    /// the processor.
     FcUl,
     /// Holds the utilisations of a [group](crate::ControlGroup) of processors that end-to-end tasks couple, by one
     /// model-predictive controller.
@@ -203,7 +203,7 @@ impl LatencySetPoint {
             || matches!(contents.setting(0, operation).deadline, Deadline::Origin(_))
     }
 
-    /// The name of the chain or of the operation; of several operations the first one, and the number of the others.
+    /// The name of the chain or of the operation; of several operations the first one, and the number of further ones.
     pub fn name(&self, contents: &Contents) -> String {
         match &self.of {
             LatencyScope::Operations(operations) => {
@@ -343,8 +343,8 @@ impl FeedbackLoop {
 }
 
 impl Contents {
-    /// The declared load of a processor in an epoch at the lowest rates and levels, in parts per million, rounded down. It
-    /// includes as many registered clients as the file allows.
+    /// The declared load of a processor in an epoch at the lowest rates and levels, in parts per million, rounded down.
+    /// It includes as many registered clients as the file allows.
     pub fn least_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let of_clients = self.with_clients_on(processor).filter_map(|id| {
             let setting = self.setting(epoch, id);

@@ -60,7 +60,7 @@ pub(crate) trait Departures: Send {
     /// The adapted rates must be sent again.
     fn repeat_rates(&self) {}
 
-    /// The new samples for groups whose rates the host computes. Lanes do not call it.
+    /// The new samples of processors here, for groups that the other host computes. Lanes do not call it.
     fn take_samples(&mut self) -> &[GroupSample] {
         &[]
     }
@@ -101,7 +101,8 @@ impl Departures for OutgoingCompletions {
     }
 }
 
-/// Whether some completions, outputs, rates and samples from one host to another are critical, and whether some are not.
+/// Whether some completions, outputs, rates and samples from one host to another are critical, and whether some are
+/// not.
 pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool) {
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     let targets = system.operation_ids().filter(|id| host(*id) == to);

@@ -96,14 +96,14 @@ impl ForPeers {
     fn receive_control(
         &self,
         session: u64,
-        accept: impl FnOnce(&mut IncomingCompletions) -> bool,
+        accept: impl FnOnce(&OtherHost, &mut IncomingCompletions) -> bool,
     ) -> Result<(), SystemException> {
         let Some(peer) = self.sender(session) else { return Ok(()) };
         // Acknowledgements do not wait either.
         current::set_connection_dscp(Dscp::EF);
         let mut inbox = peer.inbox.lock();
         let may_send = inbox.of_feedback.take(self.0.now());
-        let is_accepted = may_send && inbox.arrivals.as_mut().is_some_and(accept);
+        let is_accepted = may_send && inbox.arrivals.as_mut().is_some_and(|arrivals| accept(peer, arrivals));
         drop(inbox);
         if !is_accepted {
             peer.rejected.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl wire::Peer for ForPeers {
     fn retime(&self, session: u64, rates: &[wire::AdaptedRate]) -> Result<(), SystemException> {
         let rate = |one: &wire::AdaptedRate| (OperationId(one.operation), Span::from_nanos(one.period));
         let rates: Vec<_> = rates.iter().map(rate).collect();
-        self.receive_control(session, |arrivals| arrivals.retime(&rates).is_ok())
+        self.receive_control(session, |_, arrivals| arrivals.retime(&rates).is_ok())
     }
 
     fn sample(&self, session: u64, samples: &[wire::GroupSample]) -> Result<(), SystemException> {
@@ -227,7 +227,7 @@ impl wire::Peer for ForPeers {
             utilisation: one.measured.then_some(one.utilisation),
         };
         let samples: Vec<_> = samples.iter().map(sample).collect();
-        self.receive_control(session, |arrivals| arrivals.sample(&samples).is_ok())
+        self.receive_control(session, |peer, arrivals| arrivals.sample(&samples, |at| peer.to_own(at)).is_ok())
     }
 
     fn keep(&self, session: u64) -> Result<(), SystemException> {

@@ -1,5 +1,5 @@
 //! The coordinator's thread of groups of processors under EUCON or DEUCON. Release threads store samples here, and the
-//! thread sets rates. Samples of processors on other hosts arrive from there; samples for another host leave.
+//! thread sets rates. Other hosts send samples of their processors. Samples that another host needs are sent to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ impl GroupSamples {
         latest.reader.post();
     }
 
-    /// The new sample of a processor, once.
+    /// Returns a new sample of a processor once.
     pub fn take(&self, processor: ProcessorId) -> Option<GroupSample> {
         let sample = self.latest[processor.index()].as_ref()?.sample.swap(NOTHING, Ordering::Acquire);
         let utilisation = Some(sample & UNMEASURED).filter(|ppm| *ppm != UNMEASURED).map(|ppm| ppm as u32);

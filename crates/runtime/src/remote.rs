@@ -149,7 +149,7 @@ impl OutgoingCompletions {
         }
     }
 
-    /// The samples since the last call of processors whose rates that host computes. Old ones are dropped.
+    /// New samples since the last call, for the rates that the other host computes. Outdated ones are dropped.
     pub fn take_samples(&mut self) -> &[GroupSample] {
         self.samples.as_mut().map_or(&[], |samples| samples.take(&self.common))
     }
@@ -379,10 +379,10 @@ impl IncomingCompletions {
     ///
     /// # Errors
     ///
-    /// If a processor is not of that host and of a group that this host computes. If a sample is not new, not of the
-    /// sampling period that ends now, or above the whole CPU. The others are accepted.
-    pub fn sample(&mut self, samples: &[GroupSample]) -> Result<(), Rejected> {
-        self.samples.collect(&self.common, samples)
+    /// If a processor is not on that host, or not in a group that this host computes. If a sample is not new, not of
+    /// the sampling period that ends now, or above 100 %. The other samples are accepted, unless there are too many.
+    pub fn sample(&mut self, samples: &[GroupSample], to_own: impl Fn(u64) -> Instant) -> Result<(), Rejected> {
+        self.samples.collect(&self.common, samples, to_own)
     }
 
     /// The source host.
@@ -457,6 +457,7 @@ impl IncomingCompletions {
         self.replicas.values_mut().for_each(|replica| replica.latest = None);
         if restarted {
             self.paces.values_mut().for_each(AdaptedPace::restart);
+            self.samples.restart();
         }
     }
 

@@ -1,8 +1,8 @@
-//! Samples of a group's processors on other hosts. The host of the group's first processor computes the rates; the other
-//! hosts send it their samples.
+//! Samples of a group's processors on other hosts. The host of the group's first processor computes the rates. The
+//! other hosts send it their samples.
 //!
-//! Sampling periods are numbered from instant 0, which all hosts share. A sample counts only within half a period around
-//! the end of its own period. So each step uses samples of one period, and a late sample counts as none.
+//! Sampling periods are numbered from instant 0, which all hosts share. A sample counts from half a period before the
+//! end of its own period to half a period after it. So each step uses samples of one period, and late ones are dropped.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use crate::remote::{Rejected, running};
 pub struct GroupSample {
     /// The processor.
     pub processor: ProcessorId,
-    /// The number of the sampling period that has ended, from 1 at instant 0 on.
+    /// The number of the sampling period that has ended; period 1 begins at instant 0.
     pub number: u64,
     /// The utilisation in parts per million of the processor's hard cap; `None` if it was not measured.
     pub utilisation: Option<u32>,
 }
 
-/// Whether a sample still counts, or already.
-fn counts(number: u64, period: Span, now: Instant) -> bool {
-    let end = number.checked_mul(period.as_nanos());
-    end.is_some_and(|end| number > 0 && now.as_nanos().abs_diff(end) <= period.as_nanos() / 2)
+/// Whether a sample still counts, or already. `to_own` converts instants of its host's clock to the own clock.
+fn counts(number: u64, period: Span, now: Instant, to_own: impl Fn(u64) -> Instant) -> bool {
+    let end = number.checked_mul(period.as_nanos()).map(to_own);
+    end.is_some_and(|end| number > 0 && now.as_nanos().abs_diff(end.as_nanos()) <= period.as_nanos() / 2)
 }
 
 /// The samples of processors here that leave for one other host.
@@ -49,7 +49,10 @@ impl DepartingSamples {
     pub fn take(&mut self, common: &CommonState) -> &[GroupSample] {
         self.latest.clear();
         for (processor, period) in &self.members {
-            let new = common.groups.take(*processor).filter(|one| counts(one.number, *period, common.now()));
+            let new = common
+                .groups
+                .take(*processor)
+                .filter(|one| counts(one.number, *period, common.now(), Instant::from_nanos));
             self.latest.extend(new);
         }
         &self.latest
@@ -77,13 +80,23 @@ impl ArrivingSamples {
         ArrivingSamples { members: loops.map(|one| member((one.processor, one.period))).collect() }
     }
 
+    /// That host has started anew. Its clock may have changed.
+    pub fn restart(&mut self) {
+        self.members.values_mut().for_each(|member| member.last = 0);
+    }
+
     /// True if that host sends none.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Accepts samples. If one is wrong, it accepts the other ones.
-    pub fn collect(&mut self, common: &CommonState, samples: &[GroupSample]) -> Result<(), Rejected> {
+    /// Accepts samples. If one is wrong, it accepts the other ones. It rejects all if there are too many.
+    pub fn collect(
+        &mut self,
+        common: &CommonState,
+        samples: &[GroupSample],
+        to_own: impl Fn(u64) -> Instant,
+    ) -> Result<(), Rejected> {
         if samples.len() > self.members.len() {
             return Err(Rejected::Foreign);
         }
@@ -95,7 +108,7 @@ impl ArrivingSamples {
                 result = Err(Rejected::Foreign);
                 continue;
             };
-            let is_new = sample.number > member.last && counts(sample.number, member.period, now);
+            let is_new = sample.number > member.last && counts(sample.number, member.period, now, &to_own);
             if !is_new || sample.utilisation.is_some_and(|ppm| ppm > MOST_UTILISATION) {
                 result = Err(Rejected::Implausible);
                 continue;
@@ -107,7 +120,7 @@ impl ArrivingSamples {
     }
 }
 
-/// In parts per million: of the whole CPU.
+/// The greatest utilisation of a sample, in parts per million.
 pub(crate) const MOST_UTILISATION: u32 = 1_000_000;
 
 #[cfg(test)]
@@ -144,7 +157,7 @@ mod tests {
     #[test]
     fn a_sample_counts_for_half_a_period_around_its_end() {
         let period = Span::from_millis(100);
-        let at = |number, ms: u64| counts(number, period, Instant::from_nanos(ms * 1_000_000));
+        let at = |number, ms: u64| counts(number, period, Instant::from_nanos(ms * 1_000_000), Instant::from_nanos);
         assert_eq!([249, 250, 300, 350, 351].map(|ms| at(3, ms)), [false, true, true, true, false]);
         assert!(!at(0, 10) && !at(u64::MAX, 300));
     }
@@ -168,7 +181,7 @@ mod tests {
     fn a_host_sends_each_sample_of_its_own_processors_once() {
         let common = running_for(NEAR, HOUR * 3);
         let mut arriving = ArrivingSamples::new(&common, FAR);
-        let mut collect = |samples: &[GroupSample]| arriving.collect(&common, samples);
+        let mut collect = |samples: &[GroupSample]| arriving.collect(&common, samples, Instant::from_nanos);
         let taken = || common.groups.take(ProcessorId(1));
         assert_eq!(collect(&[sample(1, 3, Some(700_000))]), Ok(()));
         assert_eq!(taken(), Some(sample(1, 3, Some(700_000))));
@@ -192,7 +205,21 @@ mod tests {
     fn a_utilisation_is_at_most_the_whole_cpu() {
         let common = running_for(NEAR, HOUR * 3);
         let mut arriving = ArrivingSamples::new(&common, FAR);
-        assert_eq!(arriving.collect(&common, &[sample(1, 3, Some(1_000_001))]), Err(Rejected::Implausible));
-        assert_eq!(arriving.collect(&common, &[sample(1, 3, Some(1_000_000))]), Ok(()), "the number is still new");
+        let mut collect = |ppm| arriving.collect(&common, &[sample(1, 3, Some(ppm))], Instant::from_nanos);
+        assert_eq!(collect(1_000_001), Err(Rejected::Implausible));
+        assert_eq!(collect(1_000_000), Ok(()), "the number is still new");
+    }
+
+    #[test]
+    fn the_numbers_of_a_host_are_of_its_own_clock() {
+        let common = running_for(NEAR, HOUR * 3);
+        let mut arriving = ArrivingSamples::new(&common, FAR);
+        // That machine was suspended for two hours.
+        let late = |at: u64| Instant::from_nanos(at + 2 * HOUR.as_nanos());
+        assert_eq!(arriving.collect(&common, &[sample(1, 3, Some(1))], late), Err(Rejected::Implausible));
+        assert_eq!(arriving.collect(&common, &[sample(1, 1, Some(1))], late), Ok(()));
+        assert_eq!(arriving.collect(&common, &[sample(1, 1, Some(1))], late), Err(Rejected::Implausible), "again");
+        arriving.restart();
+        assert_eq!(arriving.collect(&common, &[sample(1, 1, Some(1))], late), Ok(()));
     }
 }

@@ -72,12 +72,14 @@ impl LoopModel {
         1.0 / self.steepest()
     }
 
-    /// `Kl`, the promise for an unknown latency that does not fall if the total rises: once the total has been below the
-    /// one, `B*`, at which the latency passes its set point, it never exceeds `B*` by more than `Kl`. The controller of
-    /// the latency never lowers it to more than `Kl` below `B*`. `None` if the latency is not controlled.
+    /// `Kl`, the greatest distance from `B*`: the total at which the latency passes its set point. `None` if the
+    /// latency is not controlled.
     ///
-    /// Proof: below `B*` the latency's step is between 0 and `Kl`, above it between `-Kl` and 0. The smaller step of both
-    /// controllers is at most the latency's.
+    /// The latency may be unknown, but must not fall if the total rises. Once the total has been below `B*`, it never
+    /// exceeds `B*` by more than `Kl`. The controller of the latency never lowers it to more than `Kl` below `B*`.
+    ///
+    /// Proof: below `B*` the latency's step is between 0 and `Kl`, above it between `-Kl` and 0. The smaller step of
+    /// both controllers is at most the latency's.
     pub fn latency_band(&self) -> Option<f64> {
         self.settings.algorithm.uses_latency().then_some(self.settings.gains.latency)
     }

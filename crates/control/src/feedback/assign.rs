@@ -103,8 +103,8 @@ impl AdaptiveTask {
     }
 
     /// The task of operations with one rate, each with its worst case, legs, importance and service levels. At most one
-    /// of them has levels, whose values then count; else it is the greatest importance. Times are cut to the longest
-    /// one, and with them the levels that are then alike.
+    /// of them has levels: then their values count. Without levels, the value is the greatest importance. Times are
+    /// limited to [`LONGEST_SPAN`]. If that makes levels equally long, only the first of them stays.
     ///
     /// # Panics
     ///
@@ -214,7 +214,7 @@ pub trait RateAssigner: fmt::Debug + Send {
 pub struct AssignedTotals {
     /// The total estimated utilisation.
     pub all: f64,
-    /// At most `all`: what is assigned up to a level that rises, with it, must fit in.
+    /// At most `all`. A level rises only if the utilisation assigned so far and this level fit into it.
     pub raise: f64,
 }
 

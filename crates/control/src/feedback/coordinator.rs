@@ -169,9 +169,9 @@ impl Coordinator {
         }
     }
 
-    /// Decides on new rates. It passes on each changed one: a processor with operations of the rate, their root, the
-    /// period. If a controller finds no solution, it only lowers rates
-    /// (see `Eucon`), and the result is false.
+    /// Decides on new rates. For each changed rate and each processor with operations of it, calls `each` with the
+    /// processor, the root and the period. If a controller finds no solution, it only lowers rates (see `Eucon`), and
+    /// the result is false.
     pub fn step(
         &mut self,
         contents: &Contents,

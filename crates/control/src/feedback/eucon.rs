@@ -217,7 +217,7 @@ pub struct Eucon {
     /// By processor: the error of this sample, and what other controllers have planned.
     errors: Vec<f64>,
     offsets: Vec<f64>,
-    /// By task: a processor of it has no valid sample.
+    /// By task: true if one of its processors has no valid sample.
     held: Vec<bool>,
     /// dr(k), in the same unit.
     planned: Vec<f64>,

@@ -1,5 +1,5 @@
-//! FC-U, FC-M, FC-UM and FC-UL: from the measured utilisation, miss ratio and latency to the total estimated utilisation
-//! of the next sampling period.
+//! FC-U, FC-M, FC-UM and FC-UL: from the measured utilisation, miss ratio and latency to the total estimated
+//! utilisation of the next sampling period.
 //!
 //! After Lu, Wang and Gill, "Feedback Control Real-Time Scheduling in ORB Middleware" (FCS/nORB), RTAS 2003, section
 //! 2.2. Their gains are those of Lu, Stankovic, Tao and Son, "Feedback Control Real-Time Scheduling: Framework,
@@ -66,12 +66,12 @@ pub struct MonitorFault {
 impl fmt::Display for MonitorFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (variable, range) = match self.variable {
-            MeasuredVariable::Utilisation => ("utilisation", "0 to 1"),
-            MeasuredVariable::MissRatio => ("miss ratio", "0 to 1"),
-            MeasuredVariable::Latency => ("latency", "the numbers from 0"),
+            MeasuredVariable::Utilisation => ("utilisation", "within 0 to 1"),
+            MeasuredVariable::MissRatio => ("miss ratio", "within 0 to 1"),
+            MeasuredVariable::Latency => ("latency", "a finite number from 0"),
         };
         match self.value {
-            Some(value) => write!(f, "the measured {variable} is {value}, not within {range}: rates do not rise"),
+            Some(value) => write!(f, "the measured {variable} is {value}, not {range}: rates do not rise"),
             None => write!(f, "the {variable} was not measured: rates do not rise"),
         }
     }

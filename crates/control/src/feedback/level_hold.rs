@@ -2,12 +2,13 @@
 
 /// Keeps levels from rising for a time that doubles if they fall soon after a rise.
 ///
-/// Each rise of a level is a test: how long its jobs really run, and what they do to the deadlines of others, is known
-/// only afterwards. [`Feedback`](super::Feedback) expects that tasks have one ratio of actual to estimated times. If
-/// the raised task has a greater one, or if misses limit the total, the level rises, falls, and the same would follow
-/// for ever. So after a level that fell within [`SOON`](Self::SOON) samples of the last rise, no level rises for
-/// [`FIRST`](Self::FIRST) samples, the next time for twice as many, up to [`MOST`](Self::MOST). A level that stays for
-/// longer shows that the load has changed: then the time begins anew.
+/// Each rise of a level is a test: only afterwards it is known how long its jobs run, and how they affect other
+/// deadlines. [`Feedback`](super::Feedback) expects that tasks have one ratio of actual to estimated times. If the
+/// raised task has a greater one, or if misses limit the total, the level would rise and fall forever.
+///
+/// If a level falls within [`SOON`](Self::SOON) samples of the last rise, no level rises for [`FIRST`](Self::FIRST)
+/// samples. Each further such fall doubles this time, up to [`MOST`](Self::MOST). A fall after a longer time shows that
+/// the load has changed, and resets it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LevelHold {
     /// The sample of the last rise.
@@ -31,7 +32,7 @@ impl LevelHold {
         sample >= self.until
     }
 
-    /// Takes note of what a sample did.
+    /// Records whether a level rose or fell in a sample.
     pub fn note(&mut self, sample: u64, rose: bool, fell: bool) {
         // Further falls within a hold are of the same error.
         if fell && self.allows(sample) {

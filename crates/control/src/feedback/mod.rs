@@ -7,7 +7,8 @@
 //! monitors ─U, M, L─► FeedbackLaw ──B(k+1)──► RateAssigner ──periods──► rate modulators
 //! ```
 //!
-//! - [`settings`]: the table of algorithms: FC-U, FC-M, FC-UM, a form of FC-UM that rises fast, FC-UL; set points, gains.
+//! - [`settings`]: the table of algorithms: FC-U, FC-M, FC-UM, a form of FC-UM that rises fast, FC-UL; set points,
+//!   gains.
 //! - [`law`]: the law itself.
 //! - [`assign`]: the tasks, and the table of rate assigners; [`proportional`] and [`value`] are two of them.
 //! - [`analysis`]: stability, settling time and limits of a loop, before it runs.
@@ -161,11 +162,12 @@ pub struct FeedbackRecord {
 /// A level changes the load in a step. Without further rules, a total between two steps would grow until the next
 /// level fits, overload the processor, and fall again. So with levels there is a band of 5 % of the set point `Us`:
 ///
-/// - A level rises only if the total exceeds its need by the band, and if the utilisation is then surely below `Us` by
-///   the band: `U + g (A' - A)`, where `A` is the assigned part of the total, and `A'` the part up to this level. The
-///   ratio `g` of actual to estimated times is unknown, but at most `ga` by design, and at most `U / A`.
-/// - A total that is not assigned does not delay a reduction: if the law lowers the total, it begins at most the
-///   band above `A`. So a level falls when the excess of several samples, each times `Ku`, is above the band.
+/// - A level rises only if the total exceeds its need by the band, and the utilisation will surely be below `Us` by the
+///   band. The expected utilisation is `U + g (A' - A)`: `A` is the assigned part of the total, `A'` the part up to
+///   this level. The ratio `g` of actual to estimated times is unknown, but at most `ga` by design, and at most
+///   `U / A`.
+/// - An unassigned part of the total does not delay a reduction: if the law lowers the total, it starts from at most
+///   `A` plus the band. So a level falls when the excess of several samples, each times `Ku`, is above the band.
 /// - Without a measured utilisation no level rises.
 /// - A level that falls soon after its rise delays further rises: see [`LevelHold`].
 #[derive(Debug)]
@@ -205,7 +207,7 @@ impl Feedback {
         Ok(Feedback { law, assigner, tasks, periods, before, levels, old_levels, hold, samples: 0 })
     }
 
-    /// The loop of a file over these tasks. Those after the ones with given start rates have one rate.
+    /// The loop of a file over these tasks. Tasks beyond the list of start rates have one rate.
     pub fn of(declared: &FeedbackLoop, tasks: Vec<AdaptiveTask>) -> Result<Feedback, FeedbackError> {
         let kind = RateAssignerKind::named(declared.divide.name()).unwrap_or(&ASSIGNERS[0]);
         let mut start = declared.start.clone();
@@ -280,7 +282,7 @@ impl Feedback {
         sum(&self.tasks, &self.periods, &self.levels)
     }
 
-    /// The total at which the utilisation is surely below the set point by the band.
+    /// The greatest total at which the utilisation is surely below the set point by the band.
     fn supported(&self, sample: FeedbackSample, assigned: f64, band: f64) -> f64 {
         let Some(measured) = sample.utilisation.filter(|value| (0.0..=1.0).contains(value)) else { return 0.0 };
         let FeedbackSettings { utilisation, gains, .. } = self.law.settings();

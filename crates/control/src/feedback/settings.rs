@@ -33,8 +33,8 @@ impl ControllerGains {
         ControllerGains::of(DesignGains { ga, gm, ..DesignGains::default() })
     }
 
-    /// The same with `Kl = (1 - p) / (GA GL)`: by `GL` the latency moves, as a part of its set point, for a unit of
-    /// utilisation. It is not known in advance: `GL` is what the designer expects near the set point.
+    /// The same with `Kl = (1 - p) / (GA GL)`. `GL` is the rise of the latency, as a part of its set point, for each
+    /// unit of utilisation. It is not known in advance: the designer estimates it near the set point.
     pub fn of(DesignGains { ga, gm, gl }: DesignGains) -> Result<ControllerGains, FeedbackSettingsError> {
         let placed = |name, gain: f64, of: f64| {
             let placed = of / gain;
@@ -57,7 +57,7 @@ pub struct FeedbackSettings {
     /// Ms, the miss ratio to hold: above 0, because without misses nothing shows how full the processor is; at most 1.
     /// FC-U does not use it.
     pub miss_ratio: Share,
-    /// Their gains.
+    /// The gains of the controllers.
     pub gains: ControllerGains,
     /// The paper's form: `B` has no limits, so it also grows while all rates are at a limit (windup), and the return
     /// lasts as long. Otherwise `B` stops at what the rates can carry out.

@@ -49,7 +49,7 @@ struct HullStep {
     task: u32,
     /// The level before and after; the same if the rate rises.
     levels: [u8; 2],
-    /// What a job is worth more, and how much longer it runs. For a rate: the whole job.
+    /// The additional value and execution time of a job. If the rate rises: those of the whole job.
     value: u32,
     work: Span,
     /// The utilisation that it adds.
@@ -60,7 +60,7 @@ struct HullStep {
 const ROUNDING: f64 = 1e-9;
 
 impl HullStep {
-    /// Whether one is worth more per utilisation than the other.
+    /// The order of steps: the most value per utilisation first.
     fn rank(&self, other: &HullStep) -> core::cmp::Ordering {
         // value / work, without a division: a / b > c / d is a * d > c * b.
         let against = |one: &HullStep, other: &HullStep| u128::from(one.value) * u128::from(other.work.as_nanos());

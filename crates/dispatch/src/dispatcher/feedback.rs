@@ -1,5 +1,5 @@
-//! The feedback loop of a processor: it counts deadlines and latencies, and at the end of each sampling period sets rates. In a group
-//! of processors, the group's coordinator sets them ([`Input::Adapt`](hyoshi_trace::Input::Adapt)).
+//! The feedback loop of a processor: it counts deadlines and latencies, and sets rates at the end of each sampling
+//! period. In a group of processors, the group's coordinator sets them ([`Input::Adapt`](hyoshi_trace::Input::Adapt)).
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
@@ -179,7 +179,11 @@ impl<P: Probe> Dispatcher<P> {
                         miss_ratio: Some(FeedbackSample::miss_ratio((*ended).into(), (*missed).into())),
                         latency: latency.map(|latency| latency.relative),
                     },
-                    false => FeedbackSample::default(),
+                    // Jobs that wait for a long time use no CPU, but the rates may fall.
+                    false => FeedbackSample {
+                        latency: latency.map(|one| one.relative).filter(|part| !self.off && *part > 1.0),
+                        ..FeedbackSample::default()
+                    },
                 };
                 law.sample(sample).next.total
             }

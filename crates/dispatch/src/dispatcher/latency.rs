@@ -6,7 +6,7 @@ use hyoshi_model::{Instant, LatencySetPoint, Span, System};
 use hyoshi_trace::JobOutcome;
 use hyoshi_trace::stats::Distribution;
 
-use crate::job::{Job, JobState, JobTable};
+use crate::job::{Job, JobTable};
 
 /// Where the latency of a job begins.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +19,8 @@ enum LatencyStart {
 /// Collects the response times of a sampling period, in constant memory.
 ///
 /// A job that was cancelled, stopped, dropped or expired has no response time. It counts as twice the set point, or as
-/// the time until then if that is longer: otherwise a loop would see only the jobs that an overloaded processor could
-/// finish. For the same reason a job that has not ended counts with its age if that is above the set point.
+/// its age if that is longer. Otherwise a loop would see only the jobs that an overloaded processor can finish. For the
+/// same reason a job that has not ended counts with its age if that is above the set point.
 #[derive(Debug)]
 pub(super) struct LatencyMonitor {
     /// By operation here.
@@ -40,7 +40,7 @@ pub(super) struct MeasuredLatency {
     pub relative: f64,
 }
 
-/// The finest and the longest time that the distribution tells apart, as parts of the set point.
+/// The finest and the longest time that the distribution distinguishes, as parts of the set point.
 const FINEST: u64 = 256;
 const LONGEST: u64 = 1_024;
 
@@ -81,7 +81,8 @@ impl LatencyMonitor {
 
     /// Ends a sampling period; `None` if no job has counted.
     pub fn measure(&mut self, now: Instant, jobs: &JobTable) -> Option<MeasuredLatency> {
-        for (_, job) in jobs.iter().filter(|(_, job)| job.state != JobState::Held) {
+        // The release of a job that is held is yet to come, that of its root is not.
+        for (_, job) in jobs.iter() {
             self.age(now, job).filter(|age| *age > self.set_point).into_iter().for_each(|age| self.times.record(age));
         }
         let quantile = self.times.quantile(self.quantile);

@@ -40,7 +40,7 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
     }
     if let Some(one) = system.operations.iter().find(|operation| !operation.levels.is_empty()) {
         let error = CliError::new(format!("`{}` has service levels, which cannot be frozen", one.name));
-        return Err(error.help("leave out --freeze, or replace `levels` by `wcet` in the file"));
+        return Err(error.help("omit --freeze, or replace `levels` by `wcet` in the file"));
     }
     Ok(())
 }

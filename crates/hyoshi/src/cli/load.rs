@@ -43,8 +43,8 @@ pub(super) struct Changes {
     /// Hard cap, which also limits critical work, such as 94%; 100% for none
     #[arg(long, value_name = "SHARE", value_parser = hard_share)]
     pub hard_cap: Option<u32>,
-    /// Design gains of feedback loops. Jobs need up to GA times their worst case. Misses rise by GM per unit of overload,
-    /// latencies by GL times their set point per unit of utilisation
+    /// Design gains of feedback loops. Jobs need up to GA times their worst case. Misses rise by GM per unit of
+    /// overload, latencies by GL times their set point per unit of utilisation. Without GL it is 4
     #[arg(long, value_name = "GA,GM[,GL]", value_parser = gains)]
     pub gains: Option<DesignGains>,
 }
@@ -83,7 +83,7 @@ fn gains(text: &str) -> Result<DesignGains, String> {
     };
     let (least, most) = DesignGains::RANGE.into_inner();
     given.ok_or_else(|| {
-        format!("{text:?} is not a pair GA,GM; write two numbers from {least} to {most}, such as 2,0.447, or GA,GM,GL")
+        format!("{text:?} is not GA,GM or GA,GM,GL; write two or three numbers from {least} to {most}, such as 2,0.447")
     })
 }
 

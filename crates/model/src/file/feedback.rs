@@ -256,6 +256,27 @@ fn are_small(
             are_small = false;
         }
         sound &= are_small && has_time(log, &group, feedback, names);
+        sound &= arrive_in_time(log, &contents, &group, names);
+    }
+    sound
+}
+
+/// False, logged, if samples of a group need more than half a sampling period to the host that computes its rates.
+fn arrive_in_time(log: &mut Log, contents: &Contents, group: &ControlGroup, names: &[AtPlace<&str>]) -> bool {
+    let mut sound = true;
+    for position in &group.loops {
+        let (one, name) = (&contents.feedback[*position], &names[*position]);
+        let host = |id: ProcessorId| contents.processor(id).host;
+        let (from, to) = (host(one.processor), host(contents.computed_on(one)));
+        let delay = contents.delay(from, to).1;
+        if delay.as_nanos() > one.period.as_nanos() / 2 {
+            let to = &contents.hosts[to.index()].name;
+            let least = Span::from_nanos(delay.as_nanos().saturating_mul(2));
+            log.error(name.place, format!("samples of `{}` may need {delay} to host `{to}`", name.value))
+                .label(format!("more than half of the sampling period, {}", one.period))
+                .help(format!("write period = \"{least}\" or longer in all loops of the group"));
+            sound = false;
+        }
     }
     sound
 }

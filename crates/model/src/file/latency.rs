@@ -3,10 +3,10 @@
 use super::expand::Operations;
 use super::log::{AtPlace, Log};
 use super::table::Table;
-use super::value::InputValue;
+use super::value::{InputValue, shortened};
 use crate::feedback::{FeedbackAlgorithm, LatencyScope, LatencySetPoint};
 use crate::ids::{OperationId, ProcessorId};
-use crate::system::{Chain, Contents};
+use crate::system::{Chain, Contents, Deadline};
 use crate::time::Span;
 
 /// The set point; `Some(None)` if the algorithm does not control a latency. `None`, logged, if it is wrong.
@@ -52,6 +52,18 @@ pub(super) fn read(
         log.error(of.place, format!("releases of `{}` may be {interval} apart", latency.name(contents)))
             .label(format!("no job may end in a sampling period of {}", period.value))
             .help(format!("write period = \"{interval}\" or longer, or raise the lowest rate"));
+        return None;
+    }
+    let from_root = |epoch: usize, id: OperationId| matches!(contents.setting(epoch, id).deadline, Deadline::Origin(_));
+    let changes =
+        |id: &&OperationId| (1..contents.epochs.len()).any(|epoch| from_root(epoch, **id) != from_root(0, **id));
+    if let LatencyScope::Operations(operations) = &latency.of
+        && let Some(id) = operations.iter().find(changes)
+    {
+        let name = shortened(&contents.operation(*id).name);
+        log.error(of.place, format!("in some epochs only, the deadline of `{name}` is end to end"))
+            .label("the latency would begin at different releases")
+            .help("use one kind of deadline in all epochs, or name a chain");
         return None;
     }
     (!inner.misread).then_some(Some(latency))

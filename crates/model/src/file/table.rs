@@ -140,7 +140,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The value of a key that must be there, for a reason that the table of keys does not have.
+    /// The value of a key that is required here, although the table of keys does not require it.
     pub fn required<T>(
         &self,
         log: &mut Log,

@@ -54,7 +54,7 @@ pub struct LatencyCheck {
     pub set: LatencySummary,
     /// The most by which one sample changes the total of declared utilisation because of the latency.
     pub largest_change_ppm: u64,
-    /// The latencies in a sampling period at the lowest rates; `None` if requests release the jobs.
+    /// The number of latencies in a sampling period at the lowest rates; `None` if requests release the jobs.
     pub least_jobs: Option<u64>,
     /// The longest declared execution time of the jobs that end the latency.
     pub declared_ns: u64,
@@ -86,7 +86,9 @@ impl LatencyCheck {
                 percent(self.largest_change_ppm)
             ),
         ];
-        if let Some(jobs) = self.least_jobs.filter(|jobs| jobs * u64::from(1_000_000 - set.quantile_ppm) < 1_000_000) {
+        if let Some(jobs) =
+            self.least_jobs.filter(|jobs| jobs.saturating_mul(u64::from(1_000_000 - set.quantile_ppm)) < 1_000_000)
+        {
             let ends = if jobs == 1 { "job ends" } else { "jobs end" };
             remarks.push(format!(
                 "at the lowest rates {} {ends} in a sampling period: then the quantile is the longest latency",

@@ -81,8 +81,8 @@ fn check(system: &System, report: &Report, group: &ControlGroup) -> GroupCheck {
     }
 }
 
-/// The processor on which the controllers of a group compute. One thread computes all rates of a host: that of its first
-/// group.
+/// The processor on which the controllers of a group compute. The thread of a host's first group computes the rates of
+/// all its groups.
 fn computed_on(system: &System, group: &ControlGroup) -> ProcessorId {
     let first = |group: &ControlGroup| system.feedback[group.loops[0]].processor;
     let host = |group: &ControlGroup| system.processor(first(group)).host;
