@@ -313,3 +313,26 @@ fn without_a_measurement_no_level_rises() {
         }
     }
 }
+
+/// An epoch changes values and times.
+#[test]
+fn a_change_of_tasks_raises_no_level_and_lowers_none_that_fits() {
+    let levels = |value| AdaptiveTask::with_levels(&[(MS(1), 1), (MS(20), value)], MS(100), MS(100)).unwrap();
+    let mut feedback = feedback(&[levels(9), levels(5)], 1.0);
+    let mut measured = |feedback: &mut Feedback| {
+        let of = |at: usize| feedback.tasks()[at].utilisation_at(feedback.levels()[at].into(), MS(100));
+        let utilisation = Some(of(0) + of(1) + 0.35);
+        feedback.sample(FeedbackSample { utilisation, ..FeedbackSample::default() });
+    };
+    // Beside the other work one of them has room: the one with the greater value.
+    (0..50).for_each(|_| measured(&mut feedback));
+    assert_eq!(feedback.levels(), [1, 0]);
+    feedback.change([levels(5), levels(9)].into_iter());
+    assert_eq!(feedback.levels(), [1, 0], "before a sample");
+    // Cheaper jobs may leave room, but a sample has to show it.
+    let cheap = AdaptiveTask::with_levels(&[(MS(1), 5), (MS(2), 9)], MS(100), MS(100)).unwrap();
+    feedback.change([levels(5), cheap].into_iter());
+    assert_eq!(feedback.levels(), [1, 0]);
+    (0..50).for_each(|_| measured(&mut feedback));
+    assert_eq!(feedback.levels(), [1, 1]);
+}

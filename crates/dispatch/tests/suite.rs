@@ -662,3 +662,67 @@ fn while_clients_are_absent_their_rates_do_not_rise() {
     assert_eq!(retimed(4, 5_000), 1);
     assert_eq!(retimed(0, 100_000), 1, "jobs run, and none has ended");
 }
+
+/// Jobs that wait for something else than the CPU leave it idle.
+#[test]
+fn a_long_latency_lowers_rates_though_the_cpu_is_idle_and_no_job_ends() {
+    let text = "name = 'waits'\n[processor.main]\n\
+        [feedback.main]\nalgorithm = 'FC-UL'\nutilisation = '70%'\nperiod = '1s'\nstart = 'highest'\n\
+        latency = { of = 'ask', at = '100ms' }\n\
+        [operation.ask]\nrate = ['1Hz', '10Hz']\nwcet = '10ms'\nqueue = { limit = 16 }\n";
+    let system = read(text, "waits.toml", None).unwrap().system;
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let total_after = |sampled: u64| {
+        let mut dispatcher = Dispatcher::new(&system, &plan.processors[0], Keep::default());
+        let mut effects = dispatcher.effects();
+        dispatcher.handle(Instant::ZERO, Input::Tick, &mut effects);
+        dispatcher.handle(Instant::ZERO, Input::LaneRuns { lane: 0, executed: Span::ZERO }, &mut effects);
+        let slot = effects.run.expect("the job starts").slot;
+        dispatcher.handle(Instant::ZERO, Input::Suspend { slot }, &mut effects);
+        let now = Instant::ZERO + Span::from_millis(sampled);
+        dispatcher.handle(now, Input::Sample { utilisation: Some(0) }, &mut effects);
+        let total = dispatcher.probe().0.iter().rev().find_map(|(_, event)| match event {
+            TraceEvent::Decision(DispatchDecision::Sample { ended: 0, total, .. }) => Some(*total),
+            _ => None,
+        });
+        total.expect("it has sampled")
+    };
+    assert!(total_after(1_000) < 100_000, "it has waited ten times as long as the set point");
+    assert_eq!(total_after(50), 100_000, "a short wait is no reason to raise rates");
+}
+
+/// The chain is late while its next job waits for the release guard.
+#[test]
+fn the_latency_of_a_chain_counts_jobs_that_a_guard_holds() {
+    let text = "name = 'two'\n[processor.client]\n[processor.server]\n\
+        [feedback.server]\nalgorithm = 'FC-UL'\nutilisation = '70%'\nperiod = '4s'\n\
+        latency = { of = 'answer', at = '100ms' }\n\
+        [operation.ask]\non = 'client'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+        [operation.serve]\non = 'server'\nafter = { all = ['ask'] }\nwcet = '10ms'\nguard = 'on'\n\
+        [chain.answer]\npath = ['ask', 'serve']\ndeadline = '5s'\n";
+    let system = read(text, "two.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let mut dispatcher = Dispatcher::new(&system, &plan.processors[1], Keep::default());
+    let mut effects = dispatcher.effects();
+    let (start, period) = (Instant::ZERO, Span::from_secs(1));
+    // The second completion arrives at once with the first.
+    for number in 0..2 {
+        let (from, to) = (OperationId(0), OperationId(1));
+        let signal = Signal { from, to, position: 0, number, origin: start, period, due: start, ticket: None };
+        dispatcher.handle(start, Input::Signal(signal), &mut effects);
+    }
+    dispatcher.handle(start, Input::Tick, &mut effects);
+    dispatcher.handle(start, Input::LaneRuns { lane: 0, executed: Span::ZERO }, &mut effects);
+    let slot = effects.run.expect("the first job starts").slot;
+    let consumed = Span::from_millis(5);
+    dispatcher.handle(start + consumed, Input::Complete { slot, consumed, ticket: None }, &mut effects);
+    let now = start + Span::from_millis(900);
+    dispatcher.handle(now, Input::Sample { utilisation: Some(5_000) }, &mut effects);
+    let found = dispatcher.probe().0.iter().find_map(|(_, event)| match event {
+        TraceEvent::Decision(DispatchDecision::Latency { quantile, jobs }) => Some((*quantile, *jobs)),
+        _ => None,
+    });
+    let (quantile, jobs) = found.expect("a latency was measured");
+    assert_eq!(jobs, 2);
+    assert!((890..=920).contains(&(quantile.as_nanos() / 1_000_000)), "{quantile}");
+}

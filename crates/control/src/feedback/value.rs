@@ -133,14 +133,16 @@ impl RateAssigner for ByValue {
         // At the upper end, rounding must not leave a task one nanosecond short.
         let rest = |total: f64| if total >= self.range[1] { f64::INFINITY } else { total - self.range[0] };
         let (mut left, mut to_raise) = (rest(totals.all), rest(totals.raise.min(totals.all)));
-        let mut blocked = false;
+        // A rise that is not permitted lowers no other level, but one that no longer fits does.
+        let (mut full, mut blocked) = (false, false);
         for step in &self.steps {
             let place = step.task as usize;
             let (task, level, [before, after]) = (&tasks[place], &mut levels[place], step.levels);
             if before < after {
-                let budget = if after <= *level { left } else { to_raise };
-                blocked |= step.width > budget + ROUNDING;
-                if blocked {
+                let stays = after <= *level;
+                full |= stays && step.width > left + ROUNDING;
+                blocked |= full || !stays && step.width > to_raise + ROUNDING;
+                if full || blocked && !stays {
                     *level = before.min(*level);
                     continue;
                 }
