@@ -243,7 +243,7 @@ fn levels_do_not_follow_noise() {
 
 proptest! {
     #[test]
-    fn levels_do_not_change_for_ever_if_tasks_have_different_ratios(
+    fn changes_of_levels_are_bounded_if_tasks_have_different_ratios(
         tasks in prop::collection::vec((task(), prop_oneof![Just(0.0), 0.3..2.0f64]), 1..5),
         other in 0.0..0.5f64,
         algorithm in prop::sample::select(vec![FeedbackAlgorithm::FcU, FeedbackAlgorithm::FcUm, FeedbackAlgorithm::FcUl]),
@@ -319,7 +319,7 @@ fn without_a_measurement_no_level_rises() {
 fn a_change_of_tasks_raises_no_level_and_lowers_none_that_fits() {
     let levels = |value| AdaptiveTask::with_levels(&[(MS(1), 1), (MS(20), value)], MS(100), MS(100)).unwrap();
     let mut feedback = feedback(&[levels(9), levels(5)], 1.0);
-    let mut measured = |feedback: &mut Feedback| {
+    let measured = |feedback: &mut Feedback| {
         let of = |at: usize| feedback.tasks()[at].utilisation_at(feedback.levels()[at].into(), MS(100));
         let utilisation = Some(of(0) + of(1) + 0.35);
         feedback.sample(FeedbackSample { utilisation, ..FeedbackSample::default() });
@@ -335,4 +335,15 @@ fn a_change_of_tasks_raises_no_level_and_lowers_none_that_fits() {
     assert_eq!(feedback.levels(), [1, 0]);
     (0..50).for_each(|_| measured(&mut feedback));
     assert_eq!(feedback.levels(), [1, 1]);
+}
+
+#[test]
+fn no_level_rises_between_samples() {
+    // The next level needs 0.02, less than the band of 0.035.
+    let small = AdaptiveTask::with_levels(&[(MS(5), 1), (MS(6), 2)], MS(50), MS(50)).unwrap();
+    let mut feedback = feedback(&[small], 1.0);
+    feedback.join(AdaptiveTask::new(MS(20), MS(50), MS(50), 1).unwrap(), MS(50)).unwrap();
+    feedback.leave(1);
+    assert_eq!(feedback.levels(), [0]);
+    assert_eq!(levels(&mut feedback, 1, (1.0, 0.0, 0.0), 1), [1]);
 }

@@ -2,7 +2,7 @@
 
 use core::ops::Deref;
 
-use crate::feedback::{DesignGains, FeedbackLoop, LatencySetPoint, MOST_LEVELS, StartRates};
+use crate::feedback::{DesignGains, FeedbackLoop, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId};
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
@@ -128,7 +128,7 @@ fn check(contents: &Contents) {
         assert!(replicas, "operation `{name}` must have replicas on other hosts, once each, in their order");
         let rising = one.levels.is_sorted_by(|one, next| one.wcet < next.wcet && one.value <= next.value);
         let positive = one.levels.iter().all(|level| !level.wcet.is_zero());
-        let few = one.levels.len() != 1 && one.levels.len() <= MOST_LEVELS;
+        let few = one.levels.len() != 1 && one.levels.len() <= MOST_SERVICE_LEVELS;
         assert!(rising && positive && few, "operation `{name}` must have levels with rising times and values");
         let known = uses.iter().all(|(resource, _)| resource.index() < contents.resources.len());
         assert!(known, "operation `{name}` must use resources of the system");

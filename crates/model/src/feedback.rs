@@ -249,6 +249,11 @@ impl StartRates {
             StartRates::Given(periods) => periods.get(place).copied().unwrap_or(setting.slowest),
         }
     }
+
+    /// The level of a task with this number of service levels: the lowest, or the last with the highest rates.
+    pub fn level_of(&self, levels: usize) -> usize {
+        if *self == StartRates::Highest { levels.saturating_sub(1) } else { 0 }
+    }
 }
 
 /// How a total utilisation is divided among operations.
@@ -292,7 +297,7 @@ impl FeedbackLoop {
 }
 
 /// The most service levels of an operation.
-pub const MOST_LEVELS: usize = 8;
+pub const MOST_SERVICE_LEVELS: usize = 8;
 
 /// One of several ways to do the jobs of an operation, as in imprecise computation (Liu et al., "Algorithms for
 /// Scheduling Imprecise Computations", IEEE Computer 24(5), 1991).
@@ -318,7 +323,7 @@ impl FeedbackLoop {
     /// The level before the first sample of an operation with these levels: the lowest, or the last one if the loop
     /// starts at the highest rates.
     pub fn start_level(&self, levels: &[ServiceLevel]) -> usize {
-        if self.start == StartRates::Highest { levels.len().saturating_sub(1) } else { 0 }
+        self.start.level_of(levels.len())
     }
 }
 

@@ -78,7 +78,7 @@ pub use event::Event;
 pub use execution_time::ExecutionTime;
 pub use feedback::{
     ALGORITHMS, AdaptedOperations, DesignGains, FeedbackAlgorithm, FeedbackLoop, GROUP_ALGORITHMS, LatencyScope,
-    LatencySetPoint, LoadMeasure, MOST_LEVELS, RateDivision, ServiceLevel, StartRates, at_level,
+    LatencySetPoint, LoadMeasure, MOST_SERVICE_LEVELS, RateDivision, ServiceLevel, StartRates, at_level,
 };
 #[cfg(feature = "toml")]
 pub use file::{

@@ -7,7 +7,7 @@ use crate::costs::Costs;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
-use crate::feedback::{FeedbackLoop, ServiceLevel};
+use crate::feedback::{FeedbackLoop, ServiceLevel, at_level};
 use crate::gateway::Gateway;
 use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
@@ -701,6 +701,12 @@ impl Contents {
     /// The setting of an operation in the epoch with the index.
     pub fn setting(&self, epoch: usize, id: OperationId) -> &Setting {
         &self.epochs[epoch].settings[id.index()]
+    }
+
+    /// The drawn execution time of a job at a service level.
+    pub fn execution_time(&self, epoch: usize, job: JobId, service_level: u8) -> Span {
+        let drawn = self.setting(epoch, job.operation).execution_time.draw(self.seed, job);
+        at_level(&self.operation(job.operation).levels, service_level.into(), drawn)
     }
 
     /// The call at the end of an operation: the file's `calls` divides the caller into `NAME:call` and `NAME`. `None` for

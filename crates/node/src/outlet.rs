@@ -287,6 +287,24 @@ mod tests {
         fn flush(&mut self) {}
     }
 
+    /// Ends the outlet's thread, also if the test fails.
+    struct EndsRun<'a>(&'a NodeState, &'a Wake);
+
+    impl Drop for EndsRun<'_> {
+        fn drop(&mut self) {
+            self.0.over.store(true, Ordering::Release);
+            self.1.post();
+        }
+    }
+
+    fn wait_until(thread: &std::thread::ScopedJoinHandle<'_, ()>, mut holds: impl FnMut() -> bool) {
+        let began = std::time::Instant::now();
+        while !holds() {
+            assert!(!thread.is_finished() && began.elapsed().as_secs() < 60, "it takes too long");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn a_lane_sends_in_order_or_leaves_it_to_the_senders_thread() {
         let system = Arc::new(read(SYSTEM, "outlet.toml", None).unwrap().system);
@@ -313,13 +331,11 @@ mod tests {
         assert!(!outlet.try_send());
         depart(5..6);
         std::thread::scope(|scope| {
+            let ends = EndsRun(&shared, &wake);
             let thread = scope.spawn(|| outlet.run());
             wake.post();
-            while sent.sent.lock().len() < 6 {
-                std::thread::yield_now();
-            }
-            shared.over.store(true, Ordering::Release);
-            wake.post();
+            wait_until(&thread, || sent.sent.lock().len() >= 6);
+            drop(ends);
             thread.join().unwrap();
         });
         depart(6..6 + MOST_AT_ONCE as u64 + 1);
@@ -340,21 +356,21 @@ mod tests {
         let (numbers, sent, wake) = (Numbers::default(), Recorded::default(), Arc::new(Wake::new()));
         let outlet = PeerOutlet::new((shared.clone(), 0), numbers.clone(), wake.clone(), Box::new(sent.clone()), false);
         std::thread::scope(|scope| {
+            let ends = EndsRun(&shared, &wake);
             let thread = scope.spawn(|| outlet.run());
             for (session, number) in [(0, 1), (7, 2), (7, 3), (0, 4), (8, 5)] {
                 let sending = outlet.state.lock();
                 shared.peers[0].sends_as.store(session, Ordering::Release);
                 numbers.2.0.lock().push(GroupSample { processor: ProcessorId(0), number, utilisation: None });
                 drop(sending);
-                while !numbers.2.0.lock().is_empty() {
+                wait_until(&thread, || {
                     wake.post();
-                    std::thread::yield_now();
-                }
+                    numbers.2.0.lock().is_empty()
+                });
                 // It has left, if at all, before the next one is taken.
                 drop(outlet.state.lock());
             }
-            shared.over.store(true, Ordering::Release);
-            wake.post();
+            drop(ends);
             thread.join().unwrap();
         });
         assert_eq!(*sent.samples.lock(), [(7, 2), (7, 3), (8, 5)]);
@@ -369,25 +385,21 @@ mod tests {
         let outlet = PeerOutlet::new((shared.clone(), 0), numbers.clone(), wake.clone(), Box::new(sent.clone()), false);
         sent.is_full.store(true, Ordering::Relaxed);
         std::thread::scope(|scope| {
+            let ends = EndsRun(&shared, &wake);
             let thread = scope.spawn(|| outlet.run());
             let until = |session: u64, count: usize| {
                 shared.peers[0].sends_as.store(session, Ordering::Release);
                 wake.post();
-                while sent.rates.lock().len() < count {
-                    std::thread::yield_now();
-                }
+                wait_until(&thread, || sent.rates.lock().len() >= count);
             };
             until(7, 0);
-            while !numbers.1.load(Ordering::Relaxed) {
-                std::thread::yield_now();
-            }
+            wait_until(&thread, || numbers.1.load(Ordering::Relaxed));
             sent.is_full.store(false, Ordering::Relaxed);
             until(7, 1);
             until(8, 2);
             numbers.1.store(true, Ordering::Relaxed);
             until(8, 3);
-            shared.over.store(true, Ordering::Release);
-            wake.post();
+            drop(ends);
             thread.join().unwrap();
         });
         let all = sent.rates.lock().clone();

@@ -238,43 +238,46 @@ fn rates_follow_the_samples_of_another_host_and_do_not_rise_without_them() {
             poll(&mut played.running, &mut played.events);
             samples(&played.events, AIRFRAME).len() > before + more
         });
-        played.received(WATCH)
+        [SENSE, WATCH].map(|of| played.received(of))
     };
     let before = steps(&mut played, 2);
     let after = steps(&mut played, 8);
-    assert!(after.len() > before.len(), "the node repeats them");
-    assert!(after[before.len() - 1..].is_sorted(), "{:?}", &after[before.len() - 1..]);
-    played.samples(50_000, "rates rise again", |rates| *rates.last().unwrap() < *after.last().unwrap());
+    for (before, after) in before.iter().zip(&after) {
+        assert!(after.len() > before.len(), "the node repeats them");
+        assert!(after[before.len() - 1..].is_sorted(), "{:?}", &after[before.len() - 1..]);
+    }
+    played.samples(50_000, "rates rise again", |rates| *rates.last().unwrap() < *after[1].last().unwrap());
 }
 
 #[test]
-fn samples_that_lie_are_rejected_and_counted_and_true_ones_still_count() {
+fn invalid_samples_are_rejected_and_counted_and_valid_ones_still_count() {
     let mut played = Played::start();
     played.samples(0, "a sample is used", |rates| rates.last().is_some_and(|one| *one < 90_000_000));
     let now = played.sampling.number();
     let sample = Sampling::sample;
-    let lies = [
+    let invalid = [
         vec![sample(AIRFRAME, now + 1, 0)],
         vec![sample(ProcessorId(2), now + 1, 0)],
         vec![sample(ProcessorId(u32::MAX), now + 1, 0)],
         vec![sample(GROUND, now + 1_000, 0)],
         vec![sample(GROUND, u64::MAX, 0)],
         vec![sample(GROUND, 0, 0)],
-        vec![sample(GROUND, now - 1, 1_000_001)],
+        vec![sample(GROUND, now - 1, 0)],
         vec![sample(GROUND, now + 1, u32::MAX), sample(GROUND, now + 1, 0)],
     ];
     let before = played.rejected();
-    lies.iter().for_each(|lie| played.sampling.send(lie));
-    until("each is counted", || played.rejected() >= before + lies.len() as u64);
+    invalid.iter().for_each(|one| played.sampling.send(one));
+    until("each is counted", || played.rejected() >= before + invalid.len() as u64);
     let refused = played.drone.peers.refused();
-    played.sampling.peer.sample(played.sampling.session ^ 1, &lies[0]).unwrap();
-    until("the stranger is counted", || played.drone.peers.refused() > refused);
+    played.sampling.peer.sample(played.sampling.session ^ 1, &invalid[0]).unwrap();
+    until("the unknown session is counted", || played.drone.peers.refused() > refused);
     let falls = *played.received(WATCH).last().unwrap();
-    played.samples(1_000_000, "true samples count", |rates| *rates.last().unwrap() > falls);
+    played.samples(1_000_000, "valid samples count", |rates| *rates.last().unwrap() > falls);
     // Far more often than a processor samples.
     let before = played.rejected();
-    (0..200).for_each(|_| played.sampling.send(&[sample(GROUND, now, 0)]));
-    until("they are counted", || played.rejected() >= before + 150);
+    // An empty message is valid: only the limit of messages rejects it.
+    (0..200).for_each(|_| played.sampling.send(&[]));
+    until("they are counted", || played.rejected() >= before + 50);
 }
 
 #[test]

@@ -111,6 +111,8 @@ fn the_drone_gets_start_rates(algorithm: &str) {
     running.stop(&mut |_, _, _| ());
     drop(station);
     until("the drone notes that the station has ended", || drone.peers.standing()[0].state == "lost");
+    let events = drone.peers.take_events();
+    assert!(!events.iter().any(|event| matches!(event, PeerEvent::RatesStay { .. })), "it was no loss: {events:?}");
     theirs.poll(&mut |_, _, _| ());
     let mut station = Host::start(&text, STATION, Span::from_secs(20)).unwrap();
     let agreed = station.agree().unwrap();

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use hyoshi_model::{ResourceId, Span, at_level};
+use hyoshi_model::{ResourceId, Span};
 use hyoshi_os::{Clock, MonotonicClock, own_cpu_time};
 
 use crate::common::BodyOrder;
@@ -26,9 +26,7 @@ pub(crate) fn run(processor: &ProcessorState, me: u16, begin: &JobStart, wakeups
     let system = &processor.common.system;
     let job = begin.now.job;
     let operation = job.operation;
-    let takes = &system.setting(usize::from(begin.epoch), operation).execution_time;
-    let levels = &system.operation(operation).levels;
-    let total = at_level(levels, begin.now.service_level.into(), takes.draw(system.seed, job));
+    let total = system.execution_time(begin.epoch.into(), job, begin.now.service_level);
     let end = began + total;
     let clock = processor.common.clock();
     let mut cpu = began;

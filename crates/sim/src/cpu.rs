@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run};
-use hyoshi_model::{HopChoice, Instant, OperationId, ProcessorId, ResourceId, Span, System, at_level};
+use hyoshi_model::{HopChoice, Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{CpuEvent, Input, JobRequest, Probe, Signal, Slot, TraceEvent};
 
@@ -407,9 +407,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         }
         let Some(run) = run.filter(|run| !run.resumed) else { return };
         let job = self.dispatcher.job(run.slot);
-        let takes = &self.system.epochs[usize::from(job.epoch)].settings[run.job.operation.index()].execution_time;
-        let levels = &self.system.operation(run.job.operation).levels;
-        let drawn = at_level(levels, job.service_level.into(), takes.draw(self.system.seed, run.job));
+        let drawn = self.system.execution_time(job.epoch.into(), run.job, job.service_level);
         let execution = Execution {
             consumed: Span::ZERO,
             total: self.known.as_ref().map_or(drawn, |given| (given.execution_time)(run.job, drawn)),

@@ -190,3 +190,23 @@ fn a_level_falls_if_the_latency_is_too_long_and_rises_again() {
         assert!(latency < 20.0, "{latency} ms from {from} s");
     }
 }
+
+#[test]
+fn a_load_chain_counts_once_when_its_last_leg_ends() {
+    let text = "name = 'legs'\n[processor.main]\n\
+        [feedback.main]\nalgorithm = 'FC-UL'\nutilisation = '85%'\nperiod = '2s'\n\
+        latency = { of = 'track', quantile = '50%', at = '20ms' }\n\
+        [operation.camera]\nrate = ['5Hz', '10Hz']\nwcet = '1ms'\n\
+        [operation.track]\nrate = '10Hz'\nwcet = '2ms'\ntakes = '2ms'\nrepeat = { legs = 4 }\n";
+    let (_, all) = run(&latency(|_| text.into()), 7);
+    let found = all.iter().filter_map(|(.., event)| match event {
+        TraceEvent::Decision(DispatchDecision::Latency { jobs, quantile }) => Some((*jobs, *quantile)),
+        _ => None,
+    });
+    let found: Vec<_> = found.collect();
+    assert!(found.len() >= 3, "{found:?}");
+    for (jobs, quantile) in found {
+        assert!((19..=21).contains(&jobs), "{jobs}");
+        assert!((Span::from_millis(8)..Span::from_millis(10)).contains(&quantile), "{quantile}");
+    }
+}

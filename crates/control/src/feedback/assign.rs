@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use hyoshi_model::time::LONGEST_SPAN;
-use hyoshi_model::{MOST_LEVELS, ServiceLevel, Span};
+use hyoshi_model::{MOST_SERVICE_LEVELS, ServiceLevel, Span};
 
 use super::proportional::Proportional;
 use super::value::ByValue;
@@ -19,7 +19,7 @@ pub struct AdaptiveTask {
     shortest: Span,
     longest: Span,
     /// The estimate and the value of a job at each service level, the shortest first.
-    levels: [(Span, u32); MOST_LEVELS],
+    levels: [(Span, u32); MOST_SERVICE_LEVELS],
     /// The number of levels, at least 1.
     count: usize,
 }
@@ -29,7 +29,7 @@ pub struct AdaptiveTask {
 pub enum AdaptiveTaskError {
     /// An estimate of 0, or above [`LONGEST_SPAN`].
     Estimate(Span),
-    /// No levels or more than [`MOST_LEVELS`], or estimates that do not rise, or values that fall.
+    /// No levels or more than [`MOST_SERVICE_LEVELS`], or estimates that do not rise, or values that fall.
     Levels,
     /// A range that is empty or begins at 0, or one that ends above [`LONGEST_SPAN`].
     Range {
@@ -69,7 +69,7 @@ impl AdaptiveTask {
     pub(super) const PLACEHOLDER: AdaptiveTask = AdaptiveTask {
         shortest: Span::from_nanos(1),
         longest: Span::from_nanos(1),
-        levels: [(Span::from_nanos(1), 0); MOST_LEVELS],
+        levels: [(Span::from_nanos(1), 0); MOST_SERVICE_LEVELS],
         count: 1,
     };
 
@@ -91,7 +91,7 @@ impl AdaptiveTask {
             return Err(AdaptiveTaskError::Estimate(*estimate));
         }
         let rising = levels.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1);
-        if !rising || !(1..=MOST_LEVELS).contains(&levels.len()) {
+        if !rising || !(1..=MOST_SERVICE_LEVELS).contains(&levels.len()) {
             return Err(AdaptiveTaskError::Levels);
         }
         if shortest.is_zero() || shortest > longest || longest > LONGEST_SPAN {
@@ -123,7 +123,7 @@ impl AdaptiveTask {
             }
         }
         let total = |own: u64| Span::from_nanos(work.saturating_add(own).max(1)).min(LONGEST_SPAN);
-        let (mut choices, mut count) = ([(total(0), importance); MOST_LEVELS], 1);
+        let (mut choices, mut count) = ([(total(0), importance); MOST_SERVICE_LEVELS], 1);
         if let Some((levels, legs)) = leveled {
             for (choice, level) in choices.iter_mut().zip(levels) {
                 *choice = (total(all(level.wcet, legs)), level.value);

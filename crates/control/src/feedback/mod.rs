@@ -196,9 +196,7 @@ impl Feedback {
         tasks: Vec<AdaptiveTask>,
         start: StartRates,
     ) -> Result<Feedback, FeedbackError> {
-        let start_level =
-            |task: &AdaptiveTask| if start == StartRates::Highest { task.levels().len() as u8 - 1 } else { 0 };
-        let levels: Vec<u8> = tasks.iter().map(start_level).collect();
+        let levels: Vec<u8> = tasks.iter().map(|task| start.level_of(task.levels().len()) as u8).collect();
         let periods = start_periods(&tasks, start)?;
         let law = FeedbackLaw::new(settings, sum(&tasks, &periods, &levels))?;
         assigner.restart(&tasks, &periods);
@@ -223,7 +221,7 @@ impl Feedback {
         self.periods.reserve(further);
         self.before.reserve(further);
         self.levels.reserve(further);
-        self.old_levels.reserve(self.levels.len() + further);
+        self.old_levels.reserve(further);
         let placeholder = AdaptiveTask::PLACEHOLDER;
         let all: Vec<_> = self.tasks.iter().copied().chain(core::iter::repeat_n(placeholder, further)).collect();
         let periods: Vec<_> = all.iter().map(AdaptiveTask::longest).collect();

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{MOST_LEVELS, Span};
+use hyoshi_model::{MOST_SERVICE_LEVELS, Span};
 
 use super::assign::{AdaptiveTask, AssignedTotals, RateAssigner};
 
@@ -72,7 +72,7 @@ impl ByValue {
     /// The steps of a task between two levels, at this period.
     fn rise(&mut self, task: u32, of: &AdaptiveTask, [from, to]: [usize; 2], period: Span) {
         let levels = of.levels();
-        let (mut corners, mut count) = ([from; MOST_LEVELS], 1);
+        let (mut corners, mut count) = ([from; MOST_SERVICE_LEVELS], 1);
         let slope = |one: usize, next: usize| {
             let (one, next) = (levels[one], levels[next]);
             (u128::from(next.1 - one.1), u128::from(next.0.as_nanos() - one.0.as_nanos()))
@@ -108,6 +108,8 @@ impl RateAssigner for ByValue {
 
     fn restart(&mut self, tasks: &[AdaptiveTask], _: &[Span]) {
         self.steps.clear();
+        // At most: later restarts with these numbers of levels do not allocate.
+        self.steps.reserve(tasks.iter().map(|task| task.levels().len()).sum());
         for (number, task) in (0..).zip(tasks) {
             let levels = task.levels();
             let dense = |one: &(Span, u32), best: &(Span, u32)| {

@@ -70,9 +70,9 @@ impl LatencyMonitor {
     pub fn record(&mut self, now: Instant, job: &Job, outcome: JobOutcome) {
         let Some(age) = self.age(now, job) else { return };
         let is_last = job.id.leg + 1 >= job.legs;
-        let from_root = matches!(self.starts[job.local as usize], Some(LatencyStart::RootRelease));
         match outcome {
-            JobOutcome::Made | JobOutcome::Missed if from_root && !is_last => {}
+            // All legs of a load chain have one release: the last one ends the response.
+            JobOutcome::Made | JobOutcome::Missed if !is_last => {}
             JobOutcome::Made | JobOutcome::Missed => self.times.record(age),
             JobOutcome::Skipped => {}
             _ => self.times.record(age.max(twice(self.set_point))),

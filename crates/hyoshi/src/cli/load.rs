@@ -44,9 +44,9 @@ pub(super) struct Changes {
     #[arg(long, value_name = "SHARE", value_parser = hard_share)]
     pub hard_cap: Option<u32>,
     /// Design gains of feedback loops. Jobs need up to GA times their worst case. Misses rise by GM per unit of
-    /// overload, latencies by GL times their set point per unit of utilisation. Without GL it is 4
+    /// overload, latencies by GL times their set point per unit of utilisation. Without GL that of the file stays
     #[arg(long, value_name = "GA,GM[,GL]", value_parser = gains)]
-    pub gains: Option<DesignGains>,
+    pub gains: Option<GivenGains>,
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {
@@ -73,12 +73,16 @@ fn hard_share(text: &str) -> Result<u32, String> {
     }
 }
 
-fn gains(text: &str) -> Result<DesignGains, String> {
+/// GA, GM and, if given, GL.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct GivenGains(f64, f64, Option<f64>);
+
+fn gains(text: &str) -> Result<GivenGains, String> {
     let number = |text: &str| text.trim().parse().ok().filter(|gain| DesignGains::RANGE.contains(gain));
     let numbers: Option<Vec<_>> = text.split(',').map(number).collect();
     let given = match numbers.as_deref() {
-        Some([ga, gm]) => Some(DesignGains { ga: *ga, gm: *gm, ..DesignGains::default() }),
-        Some([ga, gm, gl]) => Some(DesignGains { ga: *ga, gm: *gm, gl: *gl }),
+        Some([ga, gm]) => Some(GivenGains(*ga, *gm, None)),
+        Some([ga, gm, gl]) => Some(GivenGains(*ga, *gm, Some(*gl))),
         _ => None,
     };
     let (least, most) = DesignGains::RANGE.into_inner();
@@ -138,7 +142,9 @@ impl Changes {
             processor.hard_cap.ppm = self.hard_cap.unwrap_or(processor.hard_cap.ppm);
         }
         for one in &mut system.feedback {
-            one.gains = self.gains.unwrap_or(one.gains);
+            if let Some(GivenGains(ga, gm, gl)) = self.gains {
+                one.gains = DesignGains { ga, gm, gl: gl.unwrap_or(one.gains.gl) };
+            }
         }
         system.seed = self.seed.unwrap_or(system.seed);
         system.duration = self.duration.unwrap_or(system.duration);
@@ -159,7 +165,12 @@ impl Changes {
             ("seed", self.seed.map(|seed| seed.to_string())),
             ("duration", self.duration.map(|span| span.to_string())),
             ("cap", self.cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
-            ("gains", self.gains.map(|DesignGains { ga, gm, gl }| format!("{ga},{gm},{gl}"))),
+            (
+                "gains",
+                self.gains.map(|GivenGains(ga, gm, gl)| {
+                    format!("{ga},{gm}{}", gl.map_or(String::new(), |gl| format!(",{gl}")))
+                }),
+            ),
             ("hard-cap", self.hard_cap.map(|ppm| format!("{}%", f64::from(ppm) / 1e4))),
         ];
         given.into_iter().filter_map(|(name, value)| value.map(|value| format!("--{name}={value}"))).collect()

@@ -9,7 +9,7 @@ use super::expand::Operations;
 use super::log::{AtPlace, Log, Place};
 use super::table::{Table, check_name, log_complaint};
 use super::value::{InputValue, shortened};
-use crate::feedback::{FeedbackAlgorithm, FeedbackLoop, MOST_LEVELS, RateDivision, ServiceLevel};
+use crate::feedback::{FeedbackAlgorithm, FeedbackLoop, MOST_SERVICE_LEVELS, RateDivision, ServiceLevel};
 use crate::ids::OperationId;
 use crate::system::{Contents, Trigger};
 use crate::time::Span;
@@ -18,10 +18,10 @@ use crate::time::Span;
 pub(super) fn read(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<Vec<ServiceLevel>>> {
     let list = table.given(log, "levels", InputValue::list)?;
     let place = table.place_of("levels");
-    if !(2..=MOST_LEVELS).contains(&list.value.len()) {
+    if !(2..=MOST_SERVICE_LEVELS).contains(&list.value.len()) {
         let levels = if list.value.len() == 1 { "level" } else { "levels" };
         log.error(place, format!("`levels` has {} {levels}", list.value.len()))
-            .help(format!("write 2 to {MOST_LEVELS} levels, or set `wcet` alone"));
+            .help(format!("write 2 to {MOST_SERVICE_LEVELS} levels, or set `wcet` alone"));
         return None;
     }
     let read: Vec<_> = list.value.iter().filter_map(|item| read_level(log, item)).collect();

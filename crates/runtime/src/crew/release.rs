@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant as WallClock;
 
 use hyoshi_dispatch::{CompletionTransport, JobState, OverrunAction};
-use hyoshi_model::{Instant, OperationId, Span, at_level};
+use hyoshi_model::{Instant, OperationId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{Input, Slot};
 
@@ -128,12 +128,8 @@ impl<S: Scheduled> Crew<S> {
         }
         let consumed = self.consumed(slot);
         let built_in = !self.operations[job.local as usize].has_body;
-        let within = built_in && {
-            let system = &self.common.system;
-            let takes = &system.setting(usize::from(job.epoch), job.id.operation).execution_time;
-            let levels = &system.operation(job.id.operation).levels;
-            at_level(levels, job.service_level.into(), takes.draw(system.seed, job.id)) <= job.wcet
-        };
+        let takes = || self.common.system.execution_time(job.epoch.into(), job.id, job.service_level);
+        let within = built_in && takes() <= job.wcet;
         if within || consumed < job.wcet { consumed.min(job.wcet.saturating_sub(LOOK_AGAIN)) } else { consumed }
     }
 

@@ -108,7 +108,7 @@ fn operation(
     if work.adapted || verdict.fails() && site.has_loop() {
         verdict = Verdict::unknown(match &work.source {
             ReleaseSource::Unclear(of_clients @ Missing::Clients { .. }) => of_clients.clone(),
-            _ if site.works.iter().any(|work| work.adapted) => Missing::Rates,
+            _ if site.adapts_rates() => Missing::Rates,
             _ => Missing::Levels,
         });
     }

@@ -82,7 +82,12 @@ impl<'a> ProcessorScene<'a> {
     /// True if a feedback loop adapts rates or levels here: the highest ones need not occur.
     pub fn has_loop(&self) -> bool {
         let chooses = |id: &OperationId| !self.system.operation(*id).levels.is_empty();
-        self.plan.operations.iter().any(|id| self.works[id.index()].adapted || chooses(id))
+        self.adapts_rates() || self.plan.operations.iter().any(chooses)
+    }
+
+    /// True if a feedback loop adapts rates here.
+    pub fn adapts_rates(&self) -> bool {
+        self.plan.operations.iter().any(|id| self.works[id.index()].adapted)
     }
 
     /// The operation that leaves its level and those below without analysis, if there is one.

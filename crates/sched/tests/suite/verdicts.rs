@@ -670,20 +670,51 @@ fn an_adapted_rate_leaves_unknown_what_depends_on_the_order_of_rates() {
 
 #[test]
 fn a_chain_is_always_late_only_if_it_is_at_the_lowest_service_levels() {
-    let verdict = |deadline: &str| {
-        let text = format!(
-            "name = 'levels'\n[processor.main]\ncap = '100%'\nhard_cap = '100%'\n\
-             [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\ndivide = 'value'\n\
-             [operation.see]\nrate = '5Hz'\nlevels = [\
-                 {{ name = 'low', wcet = '5ms', value = 1 }}, {{ name = 'high', wcet = '40ms', value = 9 }}]\n\
-             [operation.act]\nafter = {{ all = ['see'] }}\nwcet = '1ms'\n\
-             [chain.c]\npath = ['see', 'act']\ndeadline = '{deadline}'\n"
-        );
-        let system = hyoshi_model::read(&text, "levels.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
-        let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
-        report.scenes[0].chains[0].verdict.clone()
-    };
-    assert_eq!(verdict("50ms"), Verdict::Proved);
-    assert!(matches!(verdict("40ms"), Verdict::Unknown { .. }));
-    assert!(matches!(verdict("5ms"), Verdict::Fails { .. }));
+    let levels = "levels = [\
+        { name = 'low', wcet = '5ms', value = 1 }, { name = 'high', wcet = '40ms', value = 9 }]";
+    for [see, act] in [[levels, "wcet = '1ms'"], ["wcet = '1ms'", levels]] {
+        let verdict = |deadline: &str| {
+            let text = format!(
+                "name = 'levels'\n[processor.main]\ncap = '100%'\nhard_cap = '100%'\n\
+                 [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\ndivide = 'value'\n\
+                 [operation.see]\nrate = '5Hz'\n{see}\n\
+                 [operation.act]\nafter = {{ all = ['see'] }}\n{act}\n\
+                 [chain.c]\npath = ['see', 'act']\ndeadline = '{deadline}'\n"
+            );
+            let system =
+                hyoshi_model::read(&text, "levels.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+            let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+            report.scenes[0].chains[0].verdict.clone()
+        };
+        assert_eq!(verdict("50ms"), Verdict::Proved);
+        assert!(matches!(verdict("40ms"), Verdict::Unknown { .. }));
+        assert!(matches!(verdict("5ms"), Verdict::Fails { .. }));
+    }
+}
+
+/// The rates of another processor have nothing to do with it.
+#[test]
+fn what_fails_at_the_largest_service_level_is_unknown_because_of_the_levels() {
+    let text = "name = 'levels'\n[processor.main]\n[processor.other]\n\
+        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\ndivide = 'value'\n\
+        [feedback.other]\nalgorithm = 'FC-U'\nutilisation = '70%'\n\
+        [operation.see]\non = 'main'\nrate = '5Hz'\ndeadline = '30ms'\n\
+        levels = [{ name = 'low', wcet = '10ms', value = 1 }, { name = 'high', wcet = '40ms', value = 2 }]\n\
+        [operation.poll]\non = 'other'\nrate = ['1Hz', '2Hz']\nwcet = '1ms'\n";
+    let system = hyoshi_model::read(text, "levels.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+    assert_eq!(missing_or_proved(&report, "see"), Some(Missing::Levels));
+}
+
+#[test]
+fn drawn_behaviours_keep_the_times_of_the_largest_service_level() {
+    let text = "name = 'levels'\n[processor.main]\n\
+        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\ndivide = 'value'\n\
+        [operation.see]\nrate = '5Hz'\ntakes = { uniform = ['20ms', '40ms'] }\n\
+        levels = [{ name = 'low', wcet = '10ms', value = 1 }, { name = 'high', wcet = '40ms', value = 2 }]\n";
+    let system = hyoshi_model::read(text, "levels.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let numbers = hyoshi_sched::analysis::numbers(&system, 0);
+    let drawn = numbers.into_iter().filter_map(|number| hyoshi_sched::analysis::behaviour(&system, 0, number));
+    let least: Vec<Span> = drawn.map(|one| one.epochs[0].settings[0].execution_time.shortest()).collect();
+    assert!(least.len() > 2 && least.iter().all(|time| *time >= Span::from_millis(20)), "{least:?}");
 }
