@@ -9,7 +9,7 @@ use crate::lane::LaneMask;
 
 /// The actions for the caller after an input. It keeps one of these for each dispatcher and passes it to every
 /// [`Dispatcher::handle`](crate::Dispatcher::handle), which allocates nothing in it as long as the caller drains
-/// `sends`, `returned`, `retimed` and `cancelled` after each.
+/// `sends`, `returned`, `retimed`, `departed` and `cancelled` after each.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
@@ -48,6 +48,9 @@ pub struct Effects {
     pub retimed: Vec<(ProcessorId, OperationId, Span)>,
     /// After `Sample`, `Join` and `Leave`: new periods of registered clients.
     pub paced: Vec<(u16, Span)>,
+    /// Operations whose last job here has ended, for their next processors. They accumulate until the caller drains
+    /// them.
+    pub departed: Vec<Departure>,
     /// Started jobs that were cancelled from outside: complete each as soon as it can be stopped. They accumulate until
     /// the caller takes them.
     pub cancelled: Vec<Slot>,
@@ -55,6 +58,17 @@ pub struct Effects {
     pub stop: bool,
     /// The scheduling work of the input.
     pub work: SchedulerWork,
+}
+
+/// An operation that has left its processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The operation here.
+    pub operation: OperationId,
+    /// Begin of its next period.
+    pub nominal: Instant,
+    /// The number of its next job.
+    pub number: u64,
 }
 
 /// The scheduling work of one input: each of these costs time ([`hyoshi_model::Costs`]).

@@ -13,6 +13,7 @@ use hyoshi_model::{
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
+use crate::dispatcher::Presence;
 use crate::first::FirstCopies;
 use crate::guard::ReleaseGuard;
 use crate::job::Job;
@@ -28,6 +29,11 @@ pub(crate) struct OperationState {
     /// It was critical until an overload lasted.
     pub relegated: bool,
     pub enabled: bool,
+    /// It has several processors.
+    pub moves: bool,
+    pub presence: Presence,
+    /// The timer of its next release is set, if it is periodic.
+    pub timer_is_set: bool,
     pub period: Span,
     /// The root that sets its rate, if that rate is a range.
     pub adapted_by: Option<OperationId>,
@@ -175,6 +181,9 @@ impl OperationState {
             importance: operation.importance,
             relegated: false,
             enabled: true,
+            moves: operation.home.is_some() || system.operations.iter().any(|other| other.home == Some(id)),
+            presence: if operation.home.is_some() { Presence::Away } else { Presence::Here },
+            timer_is_set: operation.home.is_none(),
             period: Span::ZERO,
             adapted_by: system.adapted_by(id),
             adapted: None,

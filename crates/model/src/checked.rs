@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use crate::feedback::{DesignGains, FeedbackLoop, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
-use crate::ids::{HostId, OperationId};
+use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
 
@@ -44,6 +44,7 @@ impl System {
     /// - the loops of a group have one period, and start at the lowest or the highest rates;
     /// - an operation has no service level, or 2 to 8, with rising worst cases and values that do not fall;
     /// - only triggered operations have a timeout or a lifespan;
+    /// - a further place of an operation follows it, has time as its trigger too, and is on its host;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
         check(&contents);
@@ -98,6 +99,14 @@ fn check(contents: &Contents) {
         assert!(known, "epoch `{}` must set links and hosts of the system", epoch.name);
         let sorted = disabled.is_sorted_by(|one, next| one < next) && links.is_sorted_by(|one, next| one.0 < next.0);
         assert!(sorted, "epoch `{}` must set links and hosts once each, in their order", epoch.name);
+    }
+    for (place, one) in contents.operations.iter().enumerate() {
+        let Some(home) = one.home else { continue };
+        let first = contents.operations[..place].get(home.index()).filter(|first| first.home.is_none());
+        let host = |on: ProcessorId| contents.processors.get(on.index()).map(|one| one.host);
+        let alike = |first: &Operation| host(first.on) == host(one.on) && first.trigger == Trigger::Periodic;
+        let alike = first.is_some_and(alike) && one.trigger == Trigger::Periodic;
+        assert!(alike, "operation `{}` must be a further place of a periodic operation on its host", one.name);
     }
     let operations = |ids: &[OperationId]| ids.iter().all(|id| id.index() < contents.operations.len());
     for one in &contents.processors {

@@ -285,6 +285,9 @@ impl RateDivision {
 impl FeedbackLoop {
     /// The period before the first sample of a root that it adapts.
     pub fn start_of(&self, contents: &Contents, root: OperationId) -> Span {
+        if contents.operation(root).home.is_some() {
+            return contents.setting(0, root).slowest;
+        }
         let place = match self.start {
             StartRates::Lowest | StartRates::Highest => 0,
             StartRates::Given(_) => {

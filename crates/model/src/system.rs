@@ -95,6 +95,36 @@ impl Contents {
         by_root.into_iter().map(|(root, chains)| ThreadGraph::new(root, &chains)).collect()
     }
 
+    /// The operations with several processors: for each, one operation for each of them, the first one first.
+    pub fn movable(&self) -> Vec<Vec<OperationId>> {
+        let mut all: BTreeMap<OperationId, Vec<OperationId>> = BTreeMap::new();
+        for (id, one) in (0..).map(OperationId).zip(&self.operations) {
+            if let Some(home) = one.home {
+                all.entry(home).or_insert_with(|| Vec::from([home])).push(id);
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// Why an operation must stay on its processor; `None` if it is a periodic one by itself.
+    pub fn why_immovable(&self, id: OperationId) -> Option<&'static str> {
+        let one = self.operation(id);
+        let follows = |other: &Operation| other.trigger.predecessors().contains(&id) || other.reads.contains(&id);
+        [
+            (one.trigger != Trigger::Periodic, "time does not release it"),
+            (one.calls_any, "it calls objects"),
+            (self.operations.iter().any(follows), "other operations follow it or read its output"),
+            (!one.reads.is_empty(), "it reads outputs of other operations"),
+            (self.events.iter().any(|event| event.suppliers.contains(&id)), "it supplies an event"),
+            (one.replication.is_some(), "its output has replicas"),
+            (one.payload > 0, "it has a payload"),
+            (!one.uses.is_empty(), "it uses resources"),
+            (self.chains.iter().any(|chain| chain.path.contains(&id)), "it is part of a chain"),
+        ]
+        .into_iter()
+        .find_map(|(is, why)| is.then_some(why))
+    }
+
     /// Whether a run forbids deep idle states.
     pub fn forbids_idle_states(&self) -> bool {
         match self.idle_states {
@@ -208,6 +238,9 @@ pub struct Operation {
     pub name: String,
     /// The processor on which it runs.
     pub on: ProcessorId,
+    /// The operation at the first of several processors, if this one stands for a further one: it releases jobs only
+    /// after the operation has moved here.
+    pub home: Option<OperationId>,
     /// The trigger of its jobs.
     pub trigger: Trigger,
     /// If requests release the operation: the least time between two requests that analysis may assume.

@@ -510,6 +510,8 @@ struct Template<'a> {
     first: usize,
     /// How many; `None` for an operation without a number.
     count: Option<usize>,
+    /// Further processors of an operation.
+    further: usize,
     /// Of a template: the period over which `stagger = "even"` spreads the phases, or the time between two.
     stagger: Stagger,
     /// Deadlines that count from the origin are written, too: roots and chains do not imply them.
@@ -532,6 +534,7 @@ fn templates(system: &System) -> Vec<Template<'_>> {
             name: plain_operation(&system.operations[first].name),
             first,
             count: None,
+            further: further(system, first),
             stagger: Stagger::By(Span::ZERO),
             explicit_deadlines: false,
         });
@@ -593,6 +596,7 @@ fn numbered(system: &System, first: usize) -> Option<Template<'_>> {
         name: name.into(),
         first,
         count: Some(count),
+        further: 0,
         stagger: stagger(&phases, setting(system, first).period)?,
         explicit_deadlines: false,
     })
@@ -616,6 +620,12 @@ fn stagger(phases: &[u64], period: Span) -> Option<Stagger> {
     even(least).then_some(Stagger::Even(Span::from_nanos(u64::try_from(least).ok()?)))
 }
 
+/// The number of further processors of an operation.
+fn further(system: &System, first: usize) -> usize {
+    let home = Some(OperationId(first as u32));
+    system.operations[first + 1..].iter().take_while(|one| one.home == home).count()
+}
+
 fn setting(system: &System, operation: usize) -> &Setting {
     &system.epochs[0].settings[operation]
 }
@@ -633,7 +643,7 @@ fn names(templates: &[Template<'_>], ids: &[OperationId]) -> String {
 
 impl Template<'_> {
     fn len(&self) -> usize {
-        self.count.unwrap_or(1)
+        self.count.unwrap_or(1 + self.further)
     }
 
     /// The table of all instances in the first epoch; later epochs contain the differences.
@@ -658,7 +668,12 @@ impl Template<'_> {
         let base = self.base();
         header(text, "operation", &self.name);
         if self.system.processors.len() > 1 {
-            line(text, "on", quoted(&plain(&self.system.processors[operation.on.index()].name)));
+            let places = &self.system.operations[self.first..=self.first + self.further];
+            let name = |one: &Operation| quoted(&plain(&self.system.processors[one.on.index()].name));
+            match places {
+                [one] => line(text, "on", name(one)),
+                several => line(text, "on", format!("[{}]", several.iter().map(name).collect::<Vec<_>>().join(", "))),
+            }
         }
         let list = |ids: &[OperationId]| names(templates, ids);
         match &operation.trigger {

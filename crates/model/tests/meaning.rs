@@ -187,6 +187,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         lifespan: None,
         payload: 0,
         replication: None,
+        home: None,
     };
     assert_eq!(system.operations, [operation]);
     let setting = Setting {

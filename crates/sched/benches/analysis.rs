@@ -60,6 +60,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         lifespan: None,
         payload: 0,
         replication: None,
+        home: None,
     };
     let processor = |index: u32| Processor {
         name: format!("cpu{index}"),

@@ -1,8 +1,10 @@
-//! The coordinators of groups of processors. They are outside the processors, and use no CPU.
+//! What decides about several processors: the coordinators of groups, and the moves of operations between processors.
+//! Both are outside the processors, and use no CPU.
 
-use hyoshi_control::feedback::{Coordinator, GroupSteps};
+use hyoshi_control::feedback::{Coordinator, GroupSteps, ProposedMove, Reallocation, Reallocator};
+use hyoshi_dispatch::Departure;
 use hyoshi_model::{Instant, ProcessorId, System};
-use hyoshi_trace::Probe;
+use hyoshi_trace::{Input, Probe};
 
 use crate::cpu::SimulatedCpu;
 
@@ -16,6 +18,10 @@ pub(crate) struct Coordination {
     members: Vec<Option<(ProcessorId, usize)>>,
     /// Samples that have not arrived.
     arriving: Vec<(Instant, ProcessorId, Option<u32>)>,
+    /// Moves operations, if some could move.
+    reallocator: Option<Reallocator>,
+    /// Moves that have not ended.
+    moves: Vec<Reallocation>,
 }
 
 impl Coordination {
@@ -27,12 +33,18 @@ impl Coordination {
         for (place, one) in coordinators.iter().enumerate() {
             one.processors().iter().for_each(|at| members[at.index()] = Some((one.processors()[0], place)));
         }
-        Coordination { coordinators, members, arriving: Vec::new() }
+        let reallocator = if samples { Reallocator::of(system) } else { None };
+        Coordination { coordinators, members, arriving: Vec::new(), reallocator, moves: Vec::new() }
     }
 
     /// How often each has decided.
     pub fn counts(&self) -> Vec<GroupSteps> {
         self.coordinators.iter().map(Coordinator::counts).collect()
+    }
+
+    /// Moves that the file does not permit.
+    pub fn proposals(&self) -> Vec<ProposedMove> {
+        self.reallocator.iter().flat_map(Reallocator::proposals).copied().collect()
     }
 
     /// When the next sample arrives, or the next step of a coordinator is due.
@@ -41,13 +53,21 @@ impl Coordination {
         steps.chain(self.arriving.iter().map(|(at, ..)| *at)).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Collects the samples that arrive by now, and sets rates if that is due.
+    /// Collects the samples that arrive by now, sets rates if that is due, and moves operations.
     pub fn act<P: Probe>(&mut self, system: &System, cpus: &mut [SimulatedCpu<'_, P>], now: Instant) {
-        if self.coordinators.is_empty() {
+        self.end_moves(system, cpus, now);
+        if self.coordinators.is_empty() && self.reallocator.is_none() {
             return;
         }
         for cpu in cpus.iter_mut() {
             let (Some(utilisation), processor) = (cpu.take_sample(), cpu.dispatcher.processor()) else { continue };
+            if let Some(law) = &mut self.reallocator {
+                let (load, expected) = (cpu.dispatcher.load(), |id| cpu.dispatcher.expected_utilisation(id));
+                if let Some(moved) = law.sample(processor, load, expected) {
+                    cpu.pass(now, now, Input::Depart { operation: moved.from });
+                    self.moves.push(moved);
+                }
+            }
             let Some((to, _)) = self.members[processor.index()] else { continue };
             let delay = cpu.delay_to(to);
             if cpu.dispatcher.sampling_period().is_some_and(|period| delay.as_nanos() <= period.as_nanos() / 2) {
@@ -62,8 +82,25 @@ impl Coordination {
             let delays = &cpus[coordinator.processors()[0].index()];
             let at: Vec<Instant> =
                 (0..).map(ProcessorId).take(cpus.len()).map(|to| now.saturating_add(delays.delay_to(to))).collect();
-            coordinator
-                .step(system, now, |to, root, period| cpus[to.index()].retime(now, at[to.index()], root, period));
+            coordinator.step(system, now, |to, operation, period| {
+                cpus[to.index()].pass(now, at[to.index()], Input::Adapt { operation, period });
+            });
+        }
+    }
+
+    /// Operations whose last jobs have ended arrive at their next processors.
+    fn end_moves<P: Probe>(&mut self, system: &System, cpus: &mut [SimulatedCpu<'_, P>], now: Instant) {
+        if self.moves.is_empty() {
+            return;
+        }
+        for from in 0..cpus.len() {
+            for Departure { operation, nominal, number } in cpus[from].take_departed() {
+                let Some(at) = self.moves.iter().position(|one| one.from == operation) else { continue };
+                let operation = self.moves.swap_remove(at).to;
+                self.reallocator.iter_mut().for_each(|law| law.arrived(operation));
+                let to = system.operation(operation).on;
+                cpus[to.index()].pass(now, now, Input::Arrive { operation, nominal, number });
+            }
         }
     }
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hyoshi_dispatch::kernel::BACKGROUND;
-use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run};
+use hyoshi_dispatch::{
+    CompletionTransport, Departure, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run,
+};
 use hyoshi_model::{HopChoice, Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{CpuEvent, Input, JobRequest, Probe, Signal, Slot, TraceEvent};
@@ -31,8 +33,8 @@ pub(crate) struct SimulatedCpu<'a, P> {
     samples_at: Instant,
     /// Utilised CPU time until the last sample.
     sampled: Span,
-    /// The last sample, for the coordinator of its group.
-    for_group: Option<Option<u32>>,
+    /// The last sample, for coordination with other processors.
+    sample: Option<Option<u32>>,
     /// By slot, for started jobs.
     execution: Vec<Execution>,
     kernel: Kernel,
@@ -115,7 +117,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
             requests,
             samples_at,
             sampled: Span::ZERO,
-            for_group: None,
+            sample: None,
             any_resources: operations().any(|operation| !operation.uses.is_empty()),
             any_watched: operations().any(|operation| {
                 operation.on_overrun != hyoshi_model::OnOverrun::Report
@@ -260,12 +262,12 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         self.sampled = used;
         self.samples_at = now.saturating_add(period);
         self.handle(now, Input::Sample { utilisation });
-        self.for_group = Some(self.effects.sampled);
+        self.sample = Some(self.effects.sampled);
     }
 
-    /// The sample of a loop in a group, if there was one since the last call.
+    /// The sample of the loop here, if there was one since the last call.
     pub fn take_sample(&mut self) -> Option<Option<u32>> {
-        self.for_group.take()
+        self.sample.take()
     }
 
     /// A request that has arrived by now, with the declared parameters. A host that is off receives none.
@@ -365,10 +367,19 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         if self.known.is_some_and(|known| !known.samples) { Vec::new() } else { retimed }
     }
 
-    /// An operation here gets a new period at `at`.
-    pub fn retime(&mut self, now: Instant, at: Instant, operation: OperationId, period: Span) {
+    /// Operations that have left this processor, since the last call. If known inputs contain the arrivals: none.
+    pub fn take_departed(&mut self) -> Vec<Departure> {
+        if self.effects.departed.is_empty() {
+            return Vec::new();
+        }
+        let departed = std::mem::take(&mut self.effects.departed);
+        if self.known.is_some_and(|known| !known.samples) { Vec::new() } else { departed }
+    }
+
+    /// An input from outside at `at`, after those that are due by then.
+    pub fn pass(&mut self, now: Instant, at: Instant, input: Input) {
         let place = self.inputs.partition_point(|(before, _)| *before <= at);
-        self.inputs.insert(place, (at, Input::Adapt { operation, period }));
+        self.inputs.insert(place, (at, input));
         if !self.is_held(now) {
             self.timer = self.next_timer();
         }

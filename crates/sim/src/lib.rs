@@ -17,7 +17,7 @@ mod refute;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hyoshi_control::feedback::GroupSteps;
+use hyoshi_control::feedback::{GroupSteps, ProposedMove};
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Input, Probe};
@@ -39,6 +39,8 @@ pub struct Simulated<P> {
     pub links: Vec<LinkCounts>,
     /// How often the coordinator of each group of feedback loops has decided.
     pub groups: Vec<GroupSteps>,
+    /// Moves of operations that the file does not permit, the latest of each saturated processor.
+    pub proposals: Vec<ProposedMove>,
 }
 
 /// One processor after a simulation.
@@ -158,7 +160,7 @@ pub fn simulate_known<'a, P: Probe>(
         }
     };
     let processors = cpus.into_iter().map(close).collect();
-    Simulated { processors, links, groups: coordination.counts() }
+    Simulated { processors, links, groups: coordination.counts(), proposals: coordination.proposals() }
 }
 
 /// Steps after which programs get the use of lanes.
@@ -234,6 +236,6 @@ fn step<P: Probe>(
 fn retime<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], from: usize, now: Instant) {
     for (to, operation, period) in cpus[from].take_retimed() {
         let at = now.saturating_add(cpus[from].delay_to(to));
-        cpus[to.index()].retime(now, at, operation, period);
+        cpus[to.index()].pass(now, at, Input::Adapt { operation, period });
     }
 }

@@ -22,6 +22,7 @@ mod losses;
 mod outside;
 mod programs;
 mod properties;
+mod reallocation;
 mod regions;
 mod release_guards;
 mod rules;

@@ -166,6 +166,25 @@ pub enum Input {
         #[serde(with = "span")]
         period: Span,
     },
+    /// An operation with several processors leaves this one: it releases no further job here. When its last job has
+    /// ended, the caller passes `Arrive` to the other processor.
+    Depart {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+    },
+    /// An operation with several processors has left another one: its jobs are released here from now on. A `Tick`
+    /// follows.
+    Arrive {
+        /// The operation on this processor.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// Begin of its next period. It may be past: then the omitted jobs are released at once.
+        #[serde(with = "instant")]
+        nominal: Instant,
+        /// The number of its next job.
+        number: u64,
+    },
 }
 
 /// An external request: a job with its own deadline, importance and criticality.

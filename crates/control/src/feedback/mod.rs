@@ -13,6 +13,7 @@
 //! - [`assign`]: the tasks, and the table of rate assigners; [`proportional`] and [`value`] are two of them.
 //! - [`analysis`]: stability, settling time and limits of a loop, before it runs.
 //! - `eucon`, with the feature of that name: EUCON, for several processors that end-to-end tasks couple.
+//! - [`reallocation`]: moves of operations between processors, if the lowest rates are too high.
 //! - [`deucon`]: its decentralised form. [`coordinator`] runs both for the groups of a system.
 //!
 //! ```
@@ -48,6 +49,7 @@ pub mod eucon;
 pub mod law;
 pub mod level_hold;
 pub mod proportional;
+pub mod reallocation;
 pub mod settings;
 pub mod value;
 
@@ -69,6 +71,7 @@ pub use coordinator::{Coordinator, CoordinatorError, GroupSteps};
 pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
 pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};
 pub use proportional::Proportional;
+pub use reallocation::{ProcessorLoad, ProposedMove, Reallocation, Reallocator};
 pub use settings::{ControllerGains, FeedbackSettings, FeedbackSettingsError};
 pub use value::ByValue;
 

@@ -15,6 +15,7 @@ use hyoshi_model::{ClientRates, Instant, OperationId, ProcessorId, Span, StartRa
 use hyoshi_trace::{DispatchDecision, Probe, RatedClient};
 
 use super::Dispatcher;
+use super::feedback::JobTimes;
 use crate::effects::Effects;
 use crate::operation::OperationState;
 
@@ -46,16 +47,7 @@ struct ServedClients {
     operation: OperationId,
     local: u32,
     rates: ClientRates,
-    /// Jobs that have finished, and the sum of their execution times.
-    finished: u64,
-    consumed: u64,
 }
-
-/// Jobs after which the mean execution time counts as known.
-const KNOWN: u64 = 10;
-
-/// The mean covers at most about this number of jobs.
-const FORGET: u64 = 1 << 16;
 
 /// Why a client cannot join a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +144,7 @@ impl LoopClients {
             .with_clients_on(processor)
             .filter_map(|operation| {
                 let (rates, local) = (system.operation(operation).clients?, local_of[operation.index()]);
-                Some(ServedClients { operation, local, rates, finished: 0, consumed: 0 })
+                Some(ServedClients { operation, local, rates })
             })
             .collect();
         let most = served.iter().map(|one| usize::from(one.rates.most)).sum::<usize>().min(u16::MAX.into());
@@ -183,16 +175,9 @@ impl LoopClients {
         self.served.iter().find(|one| one.operation == operation)
     }
 
-    /// A job has finished after this execution time.
-    #[inline]
-    pub fn count(&mut self, local: u32, consumed: Span) {
-        if let Some(one) = self.served.iter_mut().find(|one| one.local == local) {
-            if one.finished >= FORGET {
-                (one.finished, one.consumed) = (one.finished / 2, one.consumed / 2);
-            }
-            one.finished += 1;
-            one.consumed = one.consumed.saturating_add(consumed.as_nanos());
-        }
+    /// Whether the rates of an operation are those of clients.
+    pub fn serve(&self, operation: OperationId) -> bool {
+        self.served(operation).is_some()
     }
 
     /// The declared load with this task at the lowest rates, in parts per million of the CPU. It includes the free
@@ -232,7 +217,7 @@ impl LoopClients {
         &self,
         claim: &RatedClient,
         epoch: usize,
-        (leaving, operations): (Option<u16>, &[OperationState]),
+        (leaving, operations, times): (Option<u16>, &[OperationState], &[JobTimes]),
     ) -> Result<(u16, RatedClient), JoinRefusal> {
         let served = self.served(claim.operation).ok_or(JoinRefusal::NoClients)?;
         let OperationState { wcet, enabled, .. } = operations[served.local as usize];
@@ -248,10 +233,7 @@ impl LoopClients {
             return Err(JoinRefusal::Estimate { wcet });
         }
         // The estimate is at least the mean execution time of requests.
-        let mean = match served.finished {
-            finished @ KNOWN.. => Span::from_nanos(served.consumed / finished).min(wcet),
-            _ => wcet,
-        };
+        let mean = times[served.local as usize].mean().map_or(wcet, |mean| mean.min(wcet));
         let task = RatedClient { estimate: claim.estimate.max(mean), shortest: range.0, longest: range.1, ..*claim };
         let registered = self.registered(leaving).filter(|one| one.operation == claim.operation);
         let free = self.places.iter().position(Option::is_none).map(|place| place as u16).or(leaving);
@@ -299,7 +281,7 @@ impl<P: Probe> Dispatcher<P> {
         if self.is_off() {
             return Err(JoinRefusal::Off);
         }
-        feedback.clients.place(claim, self.region(), (leaving, &self.operations))
+        feedback.clients.place(claim, self.region(), (leaving, &self.operations, &feedback.times))
     }
 
     /// The most clients that the loop here can have.
@@ -422,9 +404,9 @@ mod tests {
     #[test]
     fn a_client_cannot_claim_less_than_requests_need_on_average() {
         let (_, mut dispatcher) = dispatcher();
-        let clients = &mut dispatcher.feedback.as_mut().unwrap().clients;
-        let local = clients.served[0].local;
-        (0..KNOWN).for_each(|_| clients.count(local, MS(4)));
+        let feedback = dispatcher.feedback.as_mut().unwrap();
+        let local = feedback.clients.served[0].local as usize;
+        (0..JobTimes::KNOWN).for_each(|_| feedback.times[local].count(MS(4), MS(10)));
         let estimate = |claimed| dispatcher.place_client(&claim(claimed, 50, 1_000), None).unwrap().1.estimate;
         assert_eq!([1, 4, 7].map(estimate), [MS(4), MS(4), MS(7)]);
     }

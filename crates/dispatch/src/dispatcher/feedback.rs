@@ -10,6 +10,7 @@ use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 use super::Dispatcher;
 use super::clients::LoopClients;
 use super::latency::{LatencyMonitor, MeasuredLatency};
+use super::moves::Presence;
 use crate::effects::Effects;
 use crate::job::Job;
 use crate::operation::OperationState;
@@ -23,6 +24,13 @@ pub(super) struct RateLoop {
     pub adapted: Vec<AdaptedHere>,
     /// The last tasks of the law.
     pub clients: LoopClients,
+    /// By operation on the processor.
+    pub times: Vec<JobTimes>,
+    /// The hard cap, as a part of the CPU.
+    pub cap: f64,
+    /// At the last sample: the utilisation, and the law's total until then.
+    pub measured: Option<u32>,
+    pub before: f64,
     /// Jobs that ended since the last sample, and those of them that missed their deadline.
     ended: u32,
     missed: u32,
@@ -38,6 +46,44 @@ pub(super) struct AdaptedHere {
     pub here: Vec<u32>,
     /// The other processors with operations of this rate.
     pub elsewhere: Vec<ProcessorId>,
+}
+
+/// The execution times of an operation's jobs that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct JobTimes {
+    finished: u64,
+    consumed: u64,
+    declared: u64,
+}
+
+impl JobTimes {
+    /// Jobs after which the mean execution time counts as known.
+    pub const KNOWN: u64 = 10;
+    /// The mean covers at most about this number of jobs.
+    const FORGET: u64 = 1 << 16;
+
+    /// A job has ended after this execution time, and with this declared one.
+    #[inline]
+    pub fn count(&mut self, consumed: Span, declared: Span) {
+        if self.finished >= JobTimes::FORGET {
+            for one in [&mut self.finished, &mut self.consumed, &mut self.declared] {
+                *one /= 2;
+            }
+        }
+        self.finished += 1;
+        self.consumed = self.consumed.saturating_add(consumed.as_nanos());
+        self.declared = self.declared.saturating_add(declared.as_nanos());
+    }
+
+    /// The mean execution time.
+    pub fn mean(&self) -> Option<Span> {
+        (self.finished >= JobTimes::KNOWN).then(|| Span::from_nanos(self.consumed / self.finished))
+    }
+
+    /// The ratio of actual to declared execution times.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.finished >= JobTimes::KNOWN).then(|| self.consumed as f64 / self.declared.max(1) as f64)
+    }
 }
 
 /// The period of each operation before the first sample of its loop; `None` without a loop.
@@ -79,14 +125,26 @@ impl RateLoop {
         });
         let latency = settings.latency.as_ref();
         let latency = latency.map(|latency| LatencyMonitor::new(system, latency, local_of, operations.len()));
-        Some(Box::new(RateLoop { law, period: settings.period, adapted, clients, ended: 0, missed: 0, latency }))
+        Some(Box::new(RateLoop {
+            law,
+            period: settings.period,
+            adapted,
+            clients,
+            times: vec![JobTimes::default(); operations.len()],
+            cap: f64::from(system.processor(processor).hard_cap.ppm) / 1e6,
+            measured: None,
+            before: 0.0,
+            ended: 0,
+            missed: 0,
+            latency,
+        }))
     }
 
     /// A job has ended, or was dropped.
     #[inline]
     pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
         if matches!(outcome, JobOutcome::Made | JobOutcome::Missed) {
-            self.clients.count(job.local, consumed);
+            self.times[job.local as usize].count(consumed, job.wcet);
         }
         if let Some(latency) = &mut self.latency {
             latency.record(now, job, outcome);
@@ -112,14 +170,19 @@ const IDLE_PPM: u32 = 50_000;
 impl AdaptedHere {
     /// The jobs that are due within a sampling period.
     fn expected(&self, sampling: Span, operations: &[OperationState]) -> u64 {
-        let here = self.here.iter().map(|local| &operations[*local as usize]).filter(|one| one.enabled);
+        let here = self.here.iter().map(|local| &operations[*local as usize]).filter(|one| one.is_active());
         here.map(|one| sampling.as_nanos() / one.period.as_nanos().max(1)).fold(0, u64::saturating_add)
     }
 
     fn task(&self, operations: &[OperationState]) -> AdaptiveTask {
+        let first = &operations[self.here[0] as usize];
+        if first.presence == Presence::Away {
+            // Until it arrives: without load, and at the lowest rate, with which it will begin.
+            return AdaptiveTask::of_operations([].into_iter(), (first.range.1, first.range.1));
+        }
         let here = self.here.iter().map(|local| &operations[*local as usize]);
         let parts = here.map(|one| (one.wcet, one.legs, one.importance, &*one.levels));
-        AdaptiveTask::of_operations(parts, operations[self.here[0] as usize].range)
+        AdaptiveTask::of_operations(parts, first.range)
     }
 
     /// The operation with service levels.
@@ -131,7 +194,7 @@ impl AdaptedHere {
 impl AdaptedHere {
     /// The declared utilisation at the present rate, 0 if it is disabled.
     fn present_utilisation(&self, operations: &[OperationState]) -> f64 {
-        let here = self.here.iter().map(|local| &operations[*local as usize]).filter(|one| one.enabled);
+        let here = self.here.iter().map(|local| &operations[*local as usize]).filter(|one| one.is_active());
         let part = |one: &OperationState| {
             one.wcet.as_nanos() as f64 * f64::from(one.legs) / one.period.as_nanos().max(1) as f64
         };
@@ -154,8 +217,9 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn sample(&mut self, now: Instant, utilisation: Option<u32>, effects: &mut Effects) {
         self.advance_before(now, effects);
         let Some(mut feedback) = self.feedback.take() else { return };
-        let RateLoop { law, period, adapted, clients, ended, missed, latency } = &mut *feedback;
-        let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].enabled);
+        let RateLoop { law, period, adapted, clients, ended, missed, latency, measured, before, .. } = &mut *feedback;
+        *measured = utilisation;
+        let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].is_active());
         let serves = |local: u32| self.operations[local as usize].enabled;
         // If no adapted operation runs, here or on absent hosts, a low load must not raise rates.
         let is_absent = *ended == 0
@@ -173,6 +237,7 @@ impl<P: Probe> Dispatcher<P> {
             Some(law) => {
                 // An epoch may have changed them.
                 law.change(adapted.iter().map(|one| one.task(&self.operations)));
+                *before = law.law().total();
                 let sample = match counts {
                     true => FeedbackSample {
                         utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),

@@ -9,6 +9,7 @@ mod clients;
 mod feedback;
 mod lanes;
 mod latency;
+mod moves;
 mod queries;
 mod rates;
 mod region;
@@ -25,6 +26,7 @@ use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
 
 pub use clients::JoinRefusal;
+pub(crate) use moves::Presence;
 
 use crate::cap::CapEnforcer;
 use crate::effects::{Effects, OverrunAction, Run, SchedulerWork};
@@ -94,6 +96,8 @@ pub struct Dispatcher<P> {
     lost_jobs: u64,
     /// Releases are omitted: they were due before this dispatcher began.
     absent: bool,
+    /// Operations that leave, but have jobs here.
+    departing: u32,
     /// A rate has been adapted: the plan's placements no longer hold.
     reranked: bool,
     /// Rates were adapted: the next tick ranks.
@@ -149,7 +153,7 @@ impl<P: Probe> Dispatcher<P> {
         let late = alloc::sync::Arc::new(alloc::collections::BTreeMap::new());
         let mut arrivals = Timers::with_capacity(operations.len());
         for (local, operation) in operations.iter().enumerate() {
-            if let Intake::Timer = operation.intake {
+            if let (Intake::Timer, true) = (&operation.intake, operation.timer_is_set) {
                 arrivals.set(operation.next_due(system.seed, &late), local as u32);
             }
         }
@@ -217,6 +221,7 @@ impl<P: Probe> Dispatcher<P> {
             off: false,
             lost_jobs: 0,
             absent: false,
+            departing: 0,
             reranked: false,
             unranked: false,
             probe,
@@ -238,6 +243,7 @@ impl<P: Probe> Dispatcher<P> {
             cancelled: Vec::with_capacity(self.jobs.capacity()),
             retimed: Vec::with_capacity(self.feedback.as_ref().map_or(0, |feedback| feedback.most_retimed())),
             paced: Vec::with_capacity(self.most_clients()),
+            departed: Vec::with_capacity(self.operations.iter().filter(|operation| operation.moves).count()),
             ..Effects::default()
         };
         self.show(&mut effects);
@@ -281,6 +287,13 @@ impl<P: Probe> Dispatcher<P> {
             Input::Begin => self.begin(now, effects),
             Input::SuspendTriggers { operation, on } => self.suspend_triggers(now, operation, on, effects),
             Input::Choose { slot, hops } => self.jobs.get_mut(slot).hops = hops,
+            Input::Depart { operation } => self.depart(now, operation, effects),
+            Input::Arrive { operation, nominal, number } => {
+                self.arrive(now, (operation, nominal, number), effects);
+            }
+        }
+        if self.departing > 0 {
+            self.finish_departures(effects);
         }
         self.show(effects);
     }
@@ -319,6 +332,8 @@ impl<P: Probe> Dispatcher<P> {
                 self.feedback.as_ref().is_some_and(|feedback| feedback.clients.is_registered(*client))
             }
             Input::Retime { .. } | Input::Adapt { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
+            Input::Depart { operation } => self.may_depart(*operation),
+            Input::Arrive { operation, .. } => self.may_arrive(*operation),
         }
     }
 

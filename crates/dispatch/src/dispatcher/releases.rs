@@ -22,14 +22,17 @@ impl<P: Probe> Dispatcher<P> {
         self.late = Arc::clone(late);
         self.arrivals = Timers::with_capacity(self.operations.len());
         for (local, operation) in self.operations.iter().enumerate() {
-            if let Intake::Timer = operation.intake {
+            if let (Intake::Timer, true) = (&operation.intake, operation.timer_is_set) {
                 self.arrivals.set(operation.next_due(self.seed, &self.late), local as u32);
             }
         }
     }
 
     pub(super) fn arrive_periodic(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((_, local)) = self.arrivals.due(now) else { return };
+        let Some((due, local)) = self.arrivals.due(now) else { return };
+        if self.operations[local as usize].moves && !self.is_due(due, local) {
+            return;
+        }
         let operation = &mut self.operations[local as usize];
         let release = operation.nominal + operation.offset;
         let token = operation.own_token(release);

@@ -13,6 +13,8 @@ use crate::time::Span;
 pub(super) struct DeclaredOperation<'a> {
     pub name: AtPlace<&'a str>,
     pub on: ProcessorId,
+    /// Further processors to which a loop may move it, with their names.
+    pub further: Vec<AtPlace<(ProcessorId, &'a str)>>,
     /// `None` for a periodic operation.
     pub after: Option<After<'a>>,
     pub reads: AtPlace<Vec<AtPlace<&'a str>>>,
@@ -136,6 +138,11 @@ pub(super) enum DeclaredStagger {
 }
 
 impl DeclaredOperation<'_> {
+    /// The number of its operations: the instances of a template, or one for each processor of `on`.
+    pub fn instances(&self) -> u32 {
+        self.count.map_or(1 + self.further.len() as u32, |count| count.value)
+    }
+
     pub fn periodic(&self) -> bool {
         match self.part {
             CallPhase::Rest { periodic, .. } => periodic,

@@ -55,7 +55,7 @@ pub(super) fn resolve<'a>(
             one.payload = one.payload.max(events[*event as usize].payload);
         }
     }
-    let counts: Vec<usize> = declared.iter().map(|one| one.count.map_or(1, |count| count.value as usize)).collect();
+    let counts: Vec<usize> = declared.iter().map(|one| one.instances() as usize).collect();
     let mut resolver = EventResolver {
         events,
         names: Names::new("event", events.iter().map(|one| one.name.value)),

@@ -8,7 +8,7 @@ use super::limits;
 use super::log::{AtPlace, Log};
 use super::names::Names;
 use super::value::shortened;
-use crate::ids::OperationId;
+use crate::ids::{OperationId, ProcessorId};
 use crate::system::{ChosenHops, Correlation, Trigger};
 use crate::time::{LONGEST_SPAN, Span};
 
@@ -66,7 +66,7 @@ impl<'a> Operations<'a> {
         let names = Names::new("operation", all);
         let (mut first, mut declaration, mut total) = (Vec::new(), Vec::new(), 0u64);
         for (position, operation) in declared.iter().enumerate() {
-            let count = operation.count.map_or(1, |count| count.value);
+            let count = operation.instances();
             first.push(total as u32);
             total += u64::from(count);
             if total > limits::OPERATIONS {
@@ -94,8 +94,28 @@ impl<'a> Operations<'a> {
         let name = self.declared[position].name.value;
         match self.declared[position].count {
             Some(_) => format!("{name}.{}", operation.0 - self.first[position] + 1),
-            None => name.to_string(),
+            None => match self.further(operation) {
+                Some((_, processor)) => format!("{name}@{processor}"),
+                None => name.to_string(),
+            },
         }
+    }
+
+    /// The processor of an operation.
+    pub fn on(&self, operation: OperationId) -> ProcessorId {
+        self.further(operation).map_or(self.of(operation).on, |(processor, _)| processor)
+    }
+
+    /// The operation at its first processor, if this one stands for a further one.
+    pub fn home(&self, operation: OperationId) -> Option<OperationId> {
+        self.further(operation).map(|_| OperationId(self.first[self.position(operation)]))
+    }
+
+    /// The processor of an operation that stands for a further one, with its name.
+    fn further(&self, operation: OperationId) -> Option<(ProcessorId, &'a str)> {
+        let position = self.position(operation);
+        let place = (operation.0 - self.first[position]).checked_sub(1)?;
+        self.declared[position].further.get(place as usize).map(|place| place.value)
     }
 
     /// The first instance of each declaration.
@@ -170,7 +190,7 @@ impl<'a> Operations<'a> {
         let first = self.first[position as usize];
         let count = self.declared[position as usize].count.map(|count| count.value);
         match (number, count) {
-            (None, count) => single(first..first + count.unwrap_or(1)),
+            (None, _) => single(first..first + self.declared[position as usize].instances()),
             (Some(number), Some(count)) => match number.parse::<u32>() {
                 Ok(number) if (1..=count).contains(&number) => single(first + number - 1..first + number),
                 _ => {
@@ -193,7 +213,7 @@ impl<'a> Operations<'a> {
         let (mut triggers, mut reads) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()));
         let (mut misread, mut edges) = (Vec::with_capacity(self.len()), 0);
         for operation in &self.declared {
-            let count = operation.count.map_or(1, |count| count.value) as usize;
+            let count = operation.instances() as usize;
             let mut lost = operation.misread;
             let mut follow = |names| self.follow(log, names, count, &mut edges, &mut lost);
             let trigger = match &operation.after {
@@ -257,7 +277,9 @@ impl<'a> Operations<'a> {
     pub fn phases(&self, log: &mut Log) -> Vec<Span> {
         let mut phases = Vec::with_capacity(self.len());
         for operation in &self.declared {
+            // The same for all processors of an operation.
             let count = u64::from(operation.count.map_or(1, |count| count.value));
+            let copies = operation.instances() as usize / count as usize;
             let period = operation.written.period.map_or(Span::ZERO, |period| period.value.0);
             for instance in 0..count {
                 let later = match operation.stagger {
@@ -270,7 +292,7 @@ impl<'a> Operations<'a> {
                 };
                 let phase = later.and_then(|later| operation.phase.checked_add(later));
                 match phase.filter(|phase| *phase <= LONGEST_SPAN) {
-                    Some(phase) => phases.push(phase),
+                    Some(phase) => phases.extend(std::iter::repeat_n(phase, copies)),
                     None => {
                         let DeclaredStagger::By(span) = operation.stagger else { break };
                         log.error(span.place, "the last instance would begin after more than ten years")

@@ -9,6 +9,7 @@ use super::levels;
 use super::log::{AtPlace, Log, Place};
 use super::machines::endpoints;
 use super::names::Names;
+use super::places;
 use super::table::{Table, in_order, log_complaint};
 use super::value::InputValue;
 use crate::control_group::{ControlGroup, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, STEP_PART};
@@ -42,6 +43,7 @@ pub(super) fn read(
     sound &= at_most_one(log, contents, operations, &loops);
     sound &= clients::check(log, contents, operations, &loops);
     sound = sound && levels::check(log, contents, operations, &loops);
+    sound = sound && places::check(log, contents, operations, &loops);
     let (names, feedback): (Vec<_>, Vec<_>) = loops.into_iter().unzip();
     (sound && are_small(log, contents, operations, &names, &feedback)).then_some(feedback)
 }
@@ -131,7 +133,8 @@ fn start(
             sound = false;
             continue;
         };
-        for id in found.into_iter().flatten().map(OperationId) {
+        let homes = found.into_iter().flatten().map(OperationId).filter(|id| operations.home(*id).is_none());
+        for id in homes {
             // The name of an operation with a call is that of its last part.
             let is_whole =
                 |root: OperationId| contents.operation(root).name.strip_suffix(":call") == Some(&*operations.name(id));

@@ -573,18 +573,23 @@ const EVENT: &[Key] = &[
 ];
 
 const OPERATION: &[Key] = &[
-    key("on", Kind::Name("processor"), Described("the only processor"), "Where it runs."),
+    key(
+        "on",
+        Kind::NameOrNames("processor"),
+        Described("the only processor"),
+        "Where it runs; of several processors at first on the first one, and feedback loops may move it.",
+    ),
     set(
         "rate",
         Kind::RateOrPair,
         Described("`every`, `after` or `called`"),
-        "The release rate; of a pair the faster, which nothing adapts yet.",
+        "The release rate; a pair is the range for a feedback loop.",
     ),
     set(
         "every",
         Kind::TimeOrPair,
         Described("`rate`, `after` or `called`"),
-        "Its period; of a pair the shorter, which nothing adapts yet.",
+        "Its period; a pair is the range for a feedback loop.",
     ),
     key(
         "after",

@@ -32,6 +32,7 @@ mod network;
 mod objects;
 mod offered;
 mod operation;
+mod places;
 mod programs;
 mod replicas;
 mod schema;
@@ -281,7 +282,8 @@ fn assemble(
         let periodic = trigger == system::Trigger::Periodic;
         system::Operation {
             name: operations.name(id),
-            on: declared.on,
+            on: operations.on(id),
+            home: operations.home(id),
             trigger,
             min_interval: interval(id).map(|interval| interval.value),
             clients: declared.clients.map(|clients| clients.value),

@@ -25,8 +25,7 @@ impl<'a> DeclaredOperation<'a> {
         (processors, resources, event_names): (&Names<'_>, &Names<'_>, &Names<'_>),
         files: &mut TimesFiles<'_>,
     ) -> DeclaredOperation<'a> {
-        let on = table.given(log, "on", InputValue::text);
-        let on = processors.find_or_only(log, on, name);
+        let (on, further) = read_places(log, (name, table), processors);
         let after = table.inner(log, "after").and_then(|after| read_after(log, &after));
         one_release(log, name, table);
         let reads = table.read(log, "reads", InputValue::texts);
@@ -44,7 +43,8 @@ impl<'a> DeclaredOperation<'a> {
         let levels = levels::read(log, table);
         let declared = DeclaredOperation {
             name,
-            on: ProcessorId(on.unwrap_or(0)),
+            on,
+            further,
             called: read_called(log, table),
             min_interval: table.given(log, "min_interval", InputValue::positive_time),
             clients,
@@ -188,9 +188,46 @@ impl<'a> DeclaredOperation<'a> {
                 "remove it: a job must not hold resources during a call",
             );
         }
+        if !self.further.is_empty() {
+            let why = "cannot be combined with several processors in `on`";
+            let help = "name one processor, or declare the operations one by one";
+            ["count", "burst"].into_iter().for_each(|key| refuse(key, why, help));
+        }
         if table.get("count").is_none() {
             refuse("stagger", "is for templates", "add `count`, or use `phase`");
         }
+    }
+}
+
+/// The processor of `on`, or the first one, and the further ones.
+fn read_places<'a>(
+    log: &mut Log,
+    (name, table): (AtPlace<&'a str>, &Table<'a>),
+    processors: &Names<'_>,
+) -> (ProcessorId, Vec<AtPlace<(ProcessorId, &'a str)>>) {
+    let given = table.given(log, "on", |given| match given.one_or_several()? {
+        places if places.is_empty() => complain("is empty", "name at least one processor"),
+        places => Ok(places),
+    });
+    let Some(AtPlace { value: names, place }) = given else {
+        let only = if table.get("on").is_none() { processors.find_or_only(log, None, name) } else { None };
+        return (ProcessorId(only.unwrap_or(0)), Vec::new());
+    };
+    let own_place = |one: &AtPlace<&'a str>| if names.len() == 1 { AtPlace::new(one.value, place) } else { *one };
+    let mut places: Vec<AtPlace<(ProcessorId, &'a str)>> = Vec::new();
+    for one in names.iter().map(own_place) {
+        let Some(found) = processors.find(log, one).map(ProcessorId) else { continue };
+        if let Some(first) = places.iter().find(|place| place.value.0 == found) {
+            log.error(one.place, format!("`{}` is repeated", shortened(one.value)))
+                .also(first.place, "the first time")
+                .help("name each processor once");
+            continue;
+        }
+        places.push(one.map(|name| (found, name)));
+    }
+    match places.is_empty() {
+        true => (ProcessorId(0), places),
+        false => (places.remove(0).value.0, places),
     }
 }
 

@@ -177,6 +177,7 @@ impl Build {
             lifespan: None,
             payload: 0,
             replication: None,
+            home: None,
         }
     }
 

@@ -86,6 +86,7 @@ impl Build {
             lifespan: None,
             payload: 0,
             replication: None,
+            home: None,
         });
         let setting = Setting {
             enabled: true,

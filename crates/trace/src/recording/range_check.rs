@@ -158,7 +158,8 @@ impl RangeCheck {
                 self.operation(at, task.operation).and(spans.into_iter().try_for_each(|span| short(at, span)))
             }
             Input::Enter { index } => self.epoch(at, *index),
-            Input::SuspendTriggers { operation, .. } => self.operation(at, *operation),
+            Input::SuspendTriggers { operation, .. } | Input::Depart { operation } => self.operation(at, *operation),
+            Input::Arrive { operation, nominal, .. } => self.operation(at, *operation).and(within(at, &[*nominal])),
             Input::Cancel { job, .. } => self.job(at, *job),
         }
     }

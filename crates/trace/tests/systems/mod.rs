@@ -54,6 +54,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         lifespan: None,
         payload: 0,
         replication: None,
+        home: None,
     }
 }
 

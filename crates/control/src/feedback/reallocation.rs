@@ -1,0 +1,437 @@
+//! Moves operations from a saturated processor to another one of its host.
+//!
+//! A loop cannot hold its set point if its processor is above it at the lowest rates and levels of all its tasks: the
+//! processor is *saturated*. Then [`Reallocator`] looks for an operation that another processor has room for. If the
+//! file names that processor in `on`, the operation moves there; if not, it is only proposed.
+//!
+//! ```text
+//!            sample of its processor                       last job here has ended
+//!  Here ───────────────────────────────────► Departing ───────────────────────────► Here, at the other processor
+//!    saturated for 5 samples, room elsewhere              its next release is there
+//! ```
+//!
+//! The load of the other processor at its own lowest rates decides, not its present one: its loop then makes room. That
+//! load is expected to be `U least / declared`, as if all its jobs had one ratio of actual to declared execution times.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use hyoshi_model::{Contents, FeedbackLoop, OperationId, ProcessorId};
+
+/// The load of a processor in one sampling period. All are parts of its CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProcessorLoad {
+    /// The measured utilisation.
+    pub utilisation: f64,
+    /// The loop's set point.
+    pub set_point: f64,
+    /// The declared utilisation at the present rates and levels.
+    pub declared: f64,
+    /// The same at the lowest ones.
+    pub least: f64,
+}
+
+impl ProcessorLoad {
+    /// Whether it is above its set point by 2 % of that, at the lowest rates and levels.
+    fn is_saturated(&self) -> bool {
+        self.declared <= self.least * (1.0 + 1e-6) && self.utilisation > self.set_point * 1.02
+    }
+
+    /// What is free at the lowest rates and levels, with 5 % of the set point as a margin.
+    fn room(&self) -> f64 {
+        let ratio = if self.declared > 0.0 { self.least / self.declared } else { 1.0 };
+        self.set_point * 0.95 - self.utilisation * ratio.min(1.0)
+    }
+}
+
+/// An operation that moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reallocation {
+    /// The operation at its present processor.
+    pub from: OperationId,
+    /// The same operation at the new one.
+    pub to: OperationId,
+}
+
+/// A move that the file does not permit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProposedMove {
+    /// The saturated processor.
+    pub from: ProcessorId,
+    /// An operation on it.
+    pub operation: OperationId,
+    /// A processor with room for the operation.
+    pub to: ProcessorId,
+    /// The expected utilisation of the operation at its lowest rate and level, as a part of the CPU.
+    pub utilisation: f64,
+    /// The measured utilisation of the saturated processor, as a part of the CPU.
+    pub measured: f64,
+}
+
+/// Decides on moves. It has no clock: it counts samples.
+#[derive(Clone, Debug)]
+pub struct Reallocator {
+    /// By processor.
+    loads: Vec<Measured>,
+    operations: Vec<PlacedOperation>,
+    /// By processor: the latest proposal.
+    proposals: Vec<Option<ProposedMove>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    /// `None` if the last sample was not measured.
+    load: Option<ProcessorLoad>,
+    /// Samples in sequence in which it was saturated.
+    saturated: u32,
+    /// Samples that do not count: they do not show the whole load of an operation that has just arrived.
+    settling: u32,
+}
+
+/// An operation that may move, or would if the file permitted it.
+#[derive(Clone, Debug)]
+struct PlacedOperation {
+    /// The processors, and the operation there.
+    places: Vec<(ProcessorId, OperationId)>,
+    at: usize,
+    permitted: bool,
+    /// It has not arrived at its place yet.
+    moving: bool,
+    /// Samples of its processor since the last move, and the least number of them before the next one.
+    since: u64,
+    pause: u64,
+}
+
+/// A processor above its set point in this number of samples in sequence is saturated.
+const SATURATED: u32 = 5;
+
+/// The first samples after an arrival do not count.
+const SETTLING: u32 = 2;
+
+impl PlacedOperation {
+    /// Samples after a move before the next one. Each move of an operation that follows within [`Self::SOON`] samples
+    /// doubles this time, up to [`Self::MOST`]: the loads differ from what was expected.
+    const FIRST: u64 = 8;
+    const MOST: u64 = 512;
+    const SOON: u64 = 128;
+
+    fn is_at(&self, processor: ProcessorId) -> bool {
+        self.places[self.at].0 == processor
+    }
+
+    fn move_to(&mut self, place: usize) -> Reallocation {
+        let soon = self.pause > 0 && self.since < Self::SOON.max(2 * self.pause);
+        self.pause = if soon { (2 * self.pause).min(Self::MOST) } else { Self::FIRST };
+        let from = self.places[self.at].1;
+        (self.at, self.since, self.moving) = (place, 0, true);
+        Reallocation { from, to: self.places[place].1 }
+    }
+}
+
+/// A possible move: its operation and place, the operation's utilisation, and what then remains of the room.
+type Candidate = (usize, usize, f64, f64);
+
+impl Reallocator {
+    /// `None` if no operation could move: at least two processors of a host need loops with a set point of their own.
+    pub fn of(contents: &Contents) -> Option<Reallocator> {
+        let loops = || contents.feedback.iter().filter(|one| moves_operations(one));
+        let host = |id: ProcessorId| contents.processor(id).host;
+        let of_host = |at: ProcessorId| loops().map(|one| one.processor).filter(move |other| host(*other) == host(at));
+        let new = |places: Vec<(ProcessorId, OperationId)>, permitted| PlacedOperation {
+            places,
+            at: 0,
+            permitted,
+            moving: false,
+            since: 0,
+            pause: 0,
+        };
+        let movable = contents.movable();
+        let mut operations: Vec<_> = movable
+            .iter()
+            .map(|places| new(places.iter().map(|id| (contents.operation(*id).on, *id)).collect(), true))
+            .collect();
+        for id in (0..contents.operations.len() as u32).map(OperationId) {
+            let own = contents.operation(id).on;
+            let has_places = movable.iter().any(|places| places.contains(&id));
+            if has_places || contents.why_immovable(id).is_some() || !of_host(own).any(|other| other == own) {
+                continue;
+            }
+            let others = of_host(own).filter(|other| *other != own);
+            let places: Vec<_> = core::iter::once(own).chain(others).map(|processor| (processor, id)).collect();
+            if places.len() > 1 {
+                operations.push(new(places, false));
+            }
+        }
+        let count = contents.processors.len();
+        let loads = vec![Measured::default(); count];
+        (!operations.is_empty()).then(|| Reallocator { loads, operations, proposals: vec![None; count] })
+    }
+
+    /// A processor has sampled. `expected` returns the utilisation of an operation there at its lowest rate and level,
+    /// as a part of the CPU; `None` if too few of its jobs have ended. Returns the operation that must leave it.
+    pub fn sample(
+        &mut self,
+        processor: ProcessorId,
+        load: Option<ProcessorLoad>,
+        expected: impl Fn(OperationId) -> Option<f64>,
+    ) -> Option<Reallocation> {
+        for one in self.operations.iter_mut().filter(|one| one.is_at(processor)) {
+            one.since = one.since.saturating_add(1);
+        }
+        let measured = &mut self.loads[processor.index()];
+        let load = load.filter(|_| measured.settling == 0);
+        measured.settling = measured.settling.saturating_sub(1);
+        let is_saturated = load.is_some_and(|load| load.is_saturated());
+        (measured.load, measured.saturated) = (load, if is_saturated { measured.saturated + 1 } else { 0 });
+        let (load, saturated) = (load?, measured.saturated);
+        if saturated < SATURATED || self.operations.iter().any(|one| one.moving) {
+            return None;
+        }
+        let candidates = |permitted: bool| {
+            let may = |one: &PlacedOperation| one.permitted == permitted && one.since >= one.pause;
+            let here = self.operations.iter().enumerate().filter(|(_, one)| one.is_at(processor) && may(one));
+            let all = here.filter_map(|(position, one)| {
+                let utilisation = expected(one.places[one.at].1)?;
+                let best = one.places.iter().enumerate().filter(|(place, _)| *place != one.at);
+                let best = best.filter_map(|(place, (to, _))| {
+                    let room = self.loads[to.index()].load?.room() - utilisation;
+                    (room >= 0.0).then_some((position, place, utilisation, room))
+                });
+                best.max_by(|one, other| one.3.total_cmp(&other.3))
+            });
+            best_of(all, load.utilisation - load.set_point)
+        };
+        if let Some((position, place, ..)) = candidates(true) {
+            let moved = self.operations[position].move_to(place);
+            self.loads[processor.index()].saturated = 0;
+            self.settle(position);
+            return Some(moved);
+        }
+        if let Some((position, place, utilisation, _)) = candidates(false) {
+            let (to, operation) = self.operations[position].places[place];
+            let measured = load.utilisation;
+            self.proposals[processor.index()] =
+                Some(ProposedMove { from: processor, operation, to, utilisation, measured });
+        }
+        None
+    }
+
+    /// An operation has arrived at its new processor.
+    pub fn arrived(&mut self, at: OperationId) {
+        let arrives = |one: &&mut PlacedOperation| one.permitted && one.places[one.at].1 == at;
+        let Some(position) = self.operations.iter_mut().position(|one| arrives(&one)) else { return };
+        self.operations[position].moving = false;
+        self.settle(position);
+    }
+
+    /// An operation moves to its processor, or has arrived there.
+    fn settle(&mut self, position: usize) {
+        let one = &self.operations[position];
+        let settling = if one.moving { u32::MAX } else { SETTLING };
+        self.loads[one.places[one.at].0.index()] = Measured { settling, ..Measured::default() };
+    }
+
+    /// The latest proposal of each saturated processor.
+    pub fn proposals(&self) -> impl Iterator<Item = &ProposedMove> {
+        self.proposals.iter().flatten()
+    }
+}
+
+/// Whether a loop's processor takes part in moves: the loop has a set point of the utilisation, and its own law.
+pub fn moves_operations(one: &FeedbackLoop) -> bool {
+    one.algorithm.uses_utilisation() && !one.algorithm.is_of_group()
+}
+
+/// The smallest operation that removes the excess, or else the largest one. Of equal ones the first.
+fn best_of(all: impl Iterator<Item = Candidate>, excess: f64) -> Option<Candidate> {
+    all.reduce(|best, one| {
+        let better = match (best.2 >= excess, one.2 >= excess) {
+            (true, true) => one.2 < best.2,
+            (false, false) => one.2 > best.2,
+            (is_enough, _) => !is_enough,
+        };
+        if better { one } else { best }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    /// Processors with a set point of 60 % and operations with one rate; `(processor, permitted)` of each.
+    fn contents(processors: usize, operations: &[(usize, bool)]) -> hyoshi_model::System {
+        let mut text = String::from("name = 'moves'\nduration = '1s'\n");
+        for one in 0..processors {
+            text += &format!("[processor.p{one}]\n[feedback.p{one}]\nalgorithm = 'FC-U'\nutilisation = '60%'\n");
+            text += &format!("[operation.own{one}]\non = 'p{one}'\nrate = ['1Hz', '2Hz']\nwcet = '1us'\n");
+        }
+        for (number, (at, permitted)) in operations.iter().enumerate() {
+            let rest = (0..processors).filter(|one| one != at && *permitted).map(|one| format!(", 'p{one}'"));
+            let places: String = core::iter::once(format!("'p{at}'")).chain(rest).collect();
+            text += &format!("[operation.o{number}]\non = [{places}]\nrate = ['1Hz', '1.001Hz']\nwcet = '1us'\n");
+        }
+        hyoshi_model::read(&text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
+    }
+
+    /// Processors at their lowest rates, and operations with constant loads.
+    struct Plant {
+        system: hyoshi_model::System,
+        law: Reallocator,
+        /// The load of each operation of the system, wherever it is.
+        loads: Vec<f64>,
+        at: Vec<ProcessorId>,
+        moves: usize,
+    }
+
+    impl Plant {
+        fn new(own: &[f64], operations: &[(usize, f64)], permitted: bool) -> Plant {
+            let places: Vec<_> = operations.iter().map(|(at, _)| (*at, permitted)).collect();
+            let system = contents(own.len(), &places);
+            let mut loads = vec![0.0; system.operations.len()];
+            for (one, operation) in loads.iter_mut().zip(&system.operations) {
+                let name = operation.name.split('@').next().unwrap();
+                let number = |prefix| name.strip_prefix(prefix).map(|number| number.parse::<usize>().unwrap());
+                *one = number("own").map_or_else(|| operations[number("o").unwrap()].1, |at| own[at]);
+            }
+            let at = system.operations.iter().map(|one| one.on).collect();
+            let law = Reallocator::of(&system).unwrap();
+            Plant { system, law, loads, at, moves: 0 }
+        }
+
+        fn utilisation(&self, processor: ProcessorId) -> f64 {
+            let present = self.system.operations.iter().zip(&self.loads).zip(&self.at);
+            let here = present.filter(|((one, _), at)| one.home.is_none() && **at == processor);
+            here.map(|((_, load), _)| load).sum()
+        }
+
+        fn run(&mut self, samples: usize) {
+            for _ in 0..samples {
+                for processor in (0..self.system.processors.len() as u32).map(ProcessorId) {
+                    let load = ProcessorLoad {
+                        utilisation: self.utilisation(processor),
+                        set_point: 0.6,
+                        declared: 0.2,
+                        least: 0.2,
+                    };
+                    let expected = |id: OperationId| Some(self.loads[id.index()]);
+                    let Some(moved) = self.law.sample(processor, Some(load), expected) else { continue };
+                    assert_eq!(self.system.operation(moved.from).on, processor);
+                    let home = |id: OperationId| self.system.operation(id).home.unwrap_or(id);
+                    assert_eq!(home(moved.from), home(moved.to));
+                    self.at[home(moved.to).index()] = self.system.operation(moved.to).on;
+                    self.law.arrived(moved.to);
+                    self.moves += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_sufficient_operation_moves_after_five_samples() {
+        let mut plant = Plant::new(&[0.3, 0.1], &[(0, 0.3), (0, 0.15), (0, 0.05)], true);
+        plant.run(4);
+        assert_eq!(plant.moves, 0);
+        plant.run(100);
+        assert_eq!(plant.moves, 1);
+        let loads = [0, 1].map(|one| (plant.utilisation(ProcessorId(one)) * 100.0).round());
+        // 80 % less 30 %: 15 % would not have been enough.
+        assert_eq!(loads, [50.0, 40.0]);
+    }
+
+    #[test]
+    fn what_the_file_does_not_permit_is_proposed() {
+        let mut plant = Plant::new(&[0.05, 0.05], &[(0, 0.35), (0, 0.3)], false);
+        plant.run(20);
+        assert_eq!(plant.moves, 0);
+        let proposals: Vec<_> = plant.law.proposals().collect();
+        let [proposed] = proposals[..] else { panic!("{proposals:?}") };
+        assert_eq!((proposed.from, proposed.to, proposed.utilisation), (ProcessorId(0), ProcessorId(1), 0.3));
+        assert_eq!(plant.system.operation(proposed.operation).name, "o1");
+    }
+
+    #[test]
+    fn a_processor_with_high_rates_has_the_room_of_its_lowest_rates() {
+        let load = |declared| ProcessorLoad { utilisation: 0.6, set_point: 0.6, declared, least: 0.1 };
+        assert!((load(0.4).room() - (0.57 - 0.15)).abs() < 1e-9);
+        assert!(load(0.1).room() < 0.0);
+        assert!(!load(0.4).is_saturated());
+    }
+
+    #[test]
+    fn an_operation_that_is_wanted_nowhere_moves_less_and_less_often() {
+        let system = contents(2, &[(0, true)]);
+        let mut law = Reallocator::of(&system).unwrap();
+        let mut moves = 0;
+        for _ in 0..10_000 {
+            for processor in [0, 1].map(ProcessorId) {
+                // Whatever processor it is on is saturated, and the other one is empty.
+                let is_here = law.operations[0].is_at(processor);
+                let utilisation = if is_here { 0.9 } else { 0.0 };
+                let load = ProcessorLoad { utilisation, set_point: 0.6, declared: 0.1, least: 0.1 };
+                if let Some(moved) = law.sample(processor, Some(load), |_| Some(0.1)) {
+                    law.arrived(moved.to);
+                    moves += 1;
+                }
+            }
+        }
+        assert!((10..=30).contains(&moves), "{moves}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// With constant loads each operation moves at most once, no move saturates another processor, and in the end no
+        /// move would help.
+        #[test]
+        fn moves_end_and_saturate_nothing(
+            own in prop::collection::vec(0.0f64..0.9, 2..5),
+            operations in prop::collection::vec((0usize..8, 0.01f64..0.5), 1..8),
+        ) {
+            let operations: Vec<_> = operations.into_iter().map(|(at, load)| (at % own.len(), load)).collect();
+            let mut plant = Plant::new(&own, &operations, true);
+            let processors: Vec<_> = (0..own.len() as u32).map(ProcessorId).collect();
+            let before: Vec<f64> = processors.iter().map(|one| plant.utilisation(*one)).collect();
+            plant.run(400);
+            let settled = plant.moves;
+            prop_assert!(settled <= operations.len());
+            plant.run(600);
+            prop_assert_eq!(plant.moves, settled);
+            for (processor, before) in processors.iter().zip(before) {
+                let now = plant.utilisation(*processor);
+                prop_assert!(now <= before.max(0.6 * 0.95) + 1e-9, "{now} after {before}");
+                if now <= 0.6 * 1.02 + 1e-9 {
+                    continue;
+                }
+                let movable = plant.system.movable();
+                for places in &movable {
+                    if plant.at[places[0].index()] != *processor {
+                        continue;
+                    }
+                    let load = plant.loads[places[0].index()];
+                    let fits = |to: &&ProcessorId| *to != processor && plant.utilisation(**to) + load < 0.57 - 1e-9;
+                    prop_assert!(processors.iter().find(fits).is_none(), "{load} could move from {now}");
+                }
+            }
+        }
+
+        /// Whatever is measured, an operation has a pause between two moves.
+        #[test]
+        fn moves_are_rare(loads in prop::collection::vec((0.0f64..1.0, 0.0f64..1.0, 0.0f64..0.5), 100..400)) {
+            let system = contents(2, &[(0, true)]);
+            let mut law = Reallocator::of(&system).unwrap();
+            let mut last = None;
+            for (number, (one, other, expected)) in loads.into_iter().enumerate() {
+                for (processor, utilisation) in [(0, one), (1, other)] {
+                    let load = ProcessorLoad { utilisation, set_point: 0.6, declared: 0.1, least: 0.1 };
+                    let Some(moved) = law.sample(ProcessorId(processor), Some(load), |_| Some(expected)) else { continue };
+                    law.arrived(moved.to);
+                    let last = last.replace(number);
+                    prop_assert!(last.is_none_or(|last| number - last >= 8), "{last:?} and {number}");
+                }
+            }
+        }
+    }
+}

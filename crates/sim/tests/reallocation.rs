@@ -1,0 +1,131 @@
+//! Moves of operations between processors, on executed jobs.
+
+use std::collections::BTreeMap;
+
+use crate::common;
+
+use common::*;
+use hyoshi_control::feedback::ProposedMove;
+use hyoshi_model::*;
+use hyoshi_replay::{Observer, replay};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_sim::simulate_known;
+use hyoshi_trace::{DispatchDecision, FeedbackHistory, Input, JobOutcome, TraceEvent};
+
+const EXAMPLE: &str = include_str!("../../../examples/reallocation.toml");
+
+fn example(change: impl FnOnce(String) -> String) -> System {
+    let text = change(EXAMPLE.into());
+    read(&text, "reallocation.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
+}
+
+type Events = Vec<(ProcessorId, Instant, TraceEvent)>;
+
+fn run(system: &System) -> (Vec<FeedbackHistory>, Events) {
+    let until = Instant::ZERO + system.duration;
+    let all = events(system, until);
+    let mut observer = Observer::new(system);
+    all.iter().for_each(|(processor, at, event)| observer.event(*processor, *at, event));
+    (observer.figures(until).feedback.to_vec(), all)
+}
+
+fn id(system: &System, name: &str) -> OperationId {
+    system.operation_ids().find(|id| system.operation(*id).name == name).unwrap()
+}
+
+/// The mean utilisation of a processor after an instant, in seconds.
+fn mean(history: &FeedbackHistory, from: u64) -> f64 {
+    history.steady(Instant::ZERO + Span::from_secs(from)).unwrap().utilisation.unwrap().0
+}
+
+fn seconds(at: Instant) -> f64 {
+    at.as_nanos() as f64 / 1e9
+}
+
+#[test]
+fn an_operation_of_a_saturated_processor_moves_and_no_job_is_lost() {
+    let system = example(|text| text);
+    let (track, moved) = (id(&system, "track"), id(&system, "track@rear"));
+    let (histories, all) = run(&system);
+    let departs: Vec<_> = all
+        .iter()
+        .filter(|(.., event)| matches!(event, TraceEvent::Input(Input::Depart { operation }) if *operation == track))
+        .collect();
+    let [(_, departed, _)] = departs[..] else { panic!("{departs:?}") };
+    assert!((44.0..60.0).contains(&seconds(*departed)), "{departed}");
+    // The numbers of both are those of one operation, each once, and its releases have no gap.
+    let mut releases = BTreeMap::new();
+    for (_, at, event) in &all {
+        let TraceEvent::Decision(DispatchDecision::Ready { job, release, .. }) = event else { continue };
+        if job.operation == track || job.operation == moved {
+            assert_eq!(job.operation == moved, at > departed, "{job:?} at {at}");
+            assert_eq!(releases.insert(job.number, *release), None);
+        }
+    }
+    assert!(releases.keys().copied().eq(0..releases.len() as u64));
+    let times: Vec<_> = releases.values().collect();
+    assert!(times.windows(2).all(|pair| pair[1].since(*pair[0]) <= Span::from_millis(100)));
+    assert!(seconds(*times[times.len() - 1]) > 119.8);
+    // Both loops hold their set points again.
+    for (processor, history) in histories.iter().enumerate() {
+        let utilisation = mean(history, 80);
+        assert!((utilisation - 0.6).abs() < 0.03, "{processor}: {utilisation}");
+    }
+    let one = |processor: usize| {
+        all.iter().filter(move |(of, ..)| of.index() == processor).map(|(_, at, event)| (*at, *event))
+    };
+    for plan in &Plan::new(&system, &Strategies::built_in()).unwrap().processors {
+        replay(&system, plan, one(plan.processor.index())).unwrap_or_else(|divergence| panic!("{divergence}"));
+    }
+}
+
+#[test]
+fn an_operation_with_jobs_in_its_queue_moves_after_the_last_of_them() {
+    // Long jobs of `detect`: many jobs of `track` wait.
+    let system = example(|text| {
+        let text = text.replace("[\"40ms\", \"55ms\"]", "[\"90ms\", \"99ms\"]");
+        text.replace("# at first on `front`", "\nqueue = { limit = 32 }")
+    });
+    let (track, moved) = (id(&system, "track"), id(&system, "track@rear"));
+    let (_, all) = run(&system);
+    let of = |id: OperationId| {
+        all.iter().filter_map(move |(_, at, event)| match event {
+            TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation == id => Some((*at, *end)),
+            _ => None,
+        })
+    };
+    let arrived = all.iter().find(|(.., event)| matches!(event, TraceEvent::Input(Input::Arrive { .. })));
+    let (_, arrived, _) = arrived.expect("it moved");
+    assert!(of(track).all(|(at, _)| at <= *arrived), "a job of both places at a time");
+    assert!(of(moved).all(|(_, end)| end.ready >= *arrived));
+    let late: Vec<_> = of(moved).filter(|(_, end)| end.release < *arrived).collect();
+    assert!(!late.is_empty(), "releases on the way happen on arrival");
+    let lost = |outcome| outcome != JobOutcome::Made && outcome != JobOutcome::Missed;
+    assert_eq!(of(moved).filter(|(_, end)| lost(end.outcome)).count(), 0);
+}
+
+fn proposals(system: &System) -> Vec<ProposedMove> {
+    let plan = Plan::new(system, &Strategies::built_in()).unwrap();
+    let until = Instant::ZERO + system.duration;
+    simulate_known(system, &plan, until, None, None, |_| hyoshi_trace::NoProbe, |_| true).proposals
+}
+
+#[test]
+fn without_a_second_processor_the_move_is_proposed() {
+    let system = example(|text| text.replace("[\"front\", \"rear\"]", "\"front\""));
+    let [proposed] = proposals(&system)[..] else { panic!() };
+    assert_eq!((proposed.operation, proposed.to), (id(&system, "track"), ProcessorId(1)));
+    assert!((0.15..0.2).contains(&proposed.utilisation), "{proposed:?}");
+    assert_eq!(proposals(&example(|text| text)), []);
+}
+
+#[test]
+fn nothing_moves_to_a_processor_without_room() {
+    let full = |text: String| text.replace("rate  = [\"5Hz\", \"25Hz\"]", "rate  = [\"28Hz\", \"29Hz\"]");
+    let system = example(|text| {
+        let text = full(text);
+        assert_ne!(text, EXAMPLE);
+        text.replace("[\"front\", \"rear\"]", "\"front\"")
+    });
+    assert_eq!(proposals(&system), []);
+}
