@@ -124,7 +124,9 @@ impl<'a> Observer<'a> {
                     | Input::Retime { .. }
                     | Input::Adapt { .. }
                     | Input::Join { .. }
-                    | Input::Leave { .. },
+                    | Input::Leave { .. }
+                    | Input::Depart { .. }
+                    | Input::Arrive { .. },
             ) | TraceEvent::Cpu(_)
         )
     }
@@ -169,7 +171,12 @@ impl<'a> Observer<'a> {
                 | DispatchDecision::Pace { .. },
             )
             | TraceEvent::Input(
-                Input::Retime { .. } | Input::Adapt { .. } | Input::Join { .. } | Input::Leave { .. },
+                Input::Retime { .. }
+                | Input::Adapt { .. }
+                | Input::Join { .. }
+                | Input::Leave { .. }
+                | Input::Depart { .. }
+                | Input::Arrive { .. },
             ) => {
                 self.feedback.event(processor, now, event);
             }

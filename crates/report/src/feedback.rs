@@ -46,6 +46,12 @@ pub struct FeedbackSummary {
     pub rates: Vec<RateSummary>,
     /// Further clients, which joined earlier and have left.
     pub clients_omitted: u64,
+    /// The latest moves of operations to this processor.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<MoveSummary>,
+    /// The number of earlier ones.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub moves_omitted: u64,
     /// The samples, in the order of time; if there are many, each point is the mean of several.
     pub over_time: Vec<SampleSummary>,
 }
@@ -70,6 +76,27 @@ impl LatencySummary {
     /// Such as `99 % of track`.
     pub(crate) fn name(&self) -> String {
         format!("{} % of {}", f64::from(self.quantile_ppm) / 1e4, self.of)
+    }
+}
+
+/// A move of an operation between processors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MoveSummary {
+    /// When it arrived.
+    pub at_ns: u64,
+    /// The operation at its first processor.
+    pub operation: String,
+    /// The new processor.
+    pub to: String,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl MoveSummary {
+    pub(crate) fn text(&self) -> String {
+        format!("`{}` moved to `{}` at {}", self.operation, self.to, nanos(self.at_ns))
     }
 }
 
@@ -127,6 +154,9 @@ pub struct RateSummary {
     pub range_ns: (u64, u64),
     /// How often its period changed.
     pub changes: u64,
+    /// True if the operation was on another of its processors at the end.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub away: bool,
     /// The level of the operation with levels among those with this rate on the loop's processor.
     pub level: Option<ServiceLevelSummary>,
     /// When the client joined, and when it left: `None` if it was registered at the end.
@@ -161,7 +191,13 @@ impl RateSummary {
     }
 
     fn at_the_end(&self) -> String {
-        if self.left_ns.is_some() { format!("left at {}", hertz(self.period_ns)) } else { hertz(self.period_ns) }
+        if self.away {
+            "elsewhere".into()
+        } else if self.left_ns.is_some() {
+            format!("left at {}", hertz(self.period_ns))
+        } else {
+            hertz(self.period_ns)
+        }
     }
 }
 
@@ -249,6 +285,7 @@ impl FeedbackSummary {
             RateSummary {
                 declared_ns: here.iter().map(work).fold(0, u64::saturating_add),
                 measured_ns: here.iter().map(mean).sum(),
+                away: !history.is_present(system, root),
                 level: here.iter().find_map(|id| level_of(system, of, history, *id)),
                 operation: system.operation(root).name.clone(),
                 client: None,
@@ -268,10 +305,17 @@ impl FeedbackSummary {
             changes: one.changes,
             declared_ns: one.task.estimate.as_nanos(),
             measured_ns: None,
+            away: false,
             level: None,
             joined_ns: Some(one.joined.as_nanos()),
             left_ns: one.left.map(Instant::as_nanos),
         }));
+        let (moves, moves_omitted) = history.arrivals();
+        let moved = |(at, id): &(Instant, OperationId)| MoveSummary {
+            at_ns: at.as_nanos(),
+            operation: system.operation(system.operation(*id).home.unwrap_or(*id)).name.clone(),
+            to: system.processor(of.processor).name.clone(),
+        };
         FeedbackSummary {
             algorithm: of.algorithm.name(),
             utilisation_set_ppm,
@@ -285,6 +329,8 @@ impl FeedbackSummary {
             steady,
             rates: rates.collect(),
             clients_omitted,
+            moves: moves.iter().map(moved).collect(),
+            moves_omitted,
             over_time,
         }
     }
@@ -330,6 +376,7 @@ pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rate
         }
         let found: BTreeMap<_, _> = history.periods().map(|(root, period, _)| (root, period)).collect();
         let roots = system.adapted_on(one.processor).into_iter().map(|adapted| adapted.root);
+        let roots = roots.filter(|root| history.is_present(system, *root));
         for (root, period) in roots.filter_map(|root| Some((root, found.get(&root)?))).take(rates) {
             line += &format!("  {} {}", system.operation(root).name, hertz(period.as_nanos()));
         }

@@ -26,6 +26,9 @@ const WORST: usize = 20;
 /// Misses of one operation, or of the instances of one template, among them.
 const WORST_OF_ONE: usize = 3;
 
+/// Moves of operations that are notes.
+const MOVES: usize = 8;
+
 impl ReportInput<'_> {
     /// All figures of the report.
     pub fn summary(&self) -> Summary {
@@ -45,6 +48,14 @@ impl ReportInput<'_> {
             level: NoteLevel::Info,
             topic: "dropped events".into(),
             text: format!("{}: {}", group.name, group.discarded.text()),
+            remedy: None,
+        }));
+        let processors: Vec<_> = system.processor_ids().map(|id| self.processor(id)).collect();
+        let moves = processors.iter().filter_map(|one| one.feedback.as_ref()).flat_map(|one| &one.moves);
+        notes.extend(moves.take(MOVES).map(|one| ReportNote {
+            level: NoteLevel::Info,
+            topic: "feedback".into(),
+            text: one.text(),
             remedy: None,
         }));
         Summary {
@@ -69,7 +80,7 @@ impl ReportInput<'_> {
             lost_events: self.lost_events,
             notes,
             analysis,
-            processors: system.processor_ids().map(|id| self.processor(id)).collect(),
+            processors,
             classes: [true, false].into_iter().filter_map(|critical| self.class(critical)).collect(),
             over_time: self.over_time(),
             epochs: (0..system.epochs.len()).map(|epoch| self.epoch(epoch)).collect(),

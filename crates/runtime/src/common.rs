@@ -12,6 +12,7 @@ use crate::chain_threads::{LaneSender, thread_hops, thread_roots};
 use crate::client_rates::ClientPeriods;
 use crate::coordination::GroupSamples;
 use crate::ended::EndedBy;
+use crate::moves::OperationMoves;
 use crate::replica::LatestOutputs;
 
 /// The shared state of a run.
@@ -46,6 +47,8 @@ pub(crate) struct CommonState {
     pub client_periods: Vec<ClientPeriods>,
     /// Samples for the coordinators of groups.
     pub groups: GroupSamples,
+    /// Moves of operations between processors; `None` if none could move.
+    pub moves: Option<OperationMoves>,
     /// By processor.
     pub releases: Vec<ReleaseThread>,
     /// By declared resource: excludes users on other CPUs, with priority inheritance.
@@ -104,6 +107,7 @@ impl CommonState {
             rates: AdaptedRates::new(&system),
             client_periods: system.processor_ids().map(|id| ClientPeriods::new(&system, id)).collect(),
             groups,
+            moves: OperationMoves::of(&system),
             releases,
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use hyoshi_control::feedback::GroupSteps;
-use hyoshi_model::{OperationId, ProcessorId, Span};
+use hyoshi_control::feedback::{GroupSteps, ProposedMove};
+use hyoshi_model::{OperationId, ProcessorId, Span, System};
 use hyoshi_os::Refused;
 use hyoshi_os::priority::RELEASE;
 use hyoshi_trace::stats::Queueing;
@@ -165,6 +165,19 @@ pub enum RunNote {
     },
     /// Controllers of a group found no solution.
     UnsolvedSteps(GroupSteps),
+    /// A processor was saturated, and another one had room for an operation that the file does not permit to move.
+    ProposedMove {
+        /// The operation.
+        operation: String,
+        /// Its expected utilisation at its lowest rate, in percent.
+        utilisation: u32,
+        /// The measured utilisation of the saturated processor, in percent.
+        measured: u32,
+        /// That processor.
+        from: String,
+        /// The other one.
+        to: String,
+    },
     /// Steps of a group were skipped, because earlier ones needed too much time.
     SkippedSteps(GroupSteps),
     /// The coordinators' thread panicked: a bug of Hyoshi.
@@ -175,6 +188,19 @@ pub enum RunNote {
 }
 
 impl RunNote {
+    /// The note about a move that the file does not permit.
+    pub fn of_proposal(system: &System, proposed: &ProposedMove) -> RunNote {
+        let [from, to] = [proposed.from, proposed.to].map(|id| system.processor(id).name.clone());
+        let percent = |part: f64| (part * 100.0).round() as u32;
+        RunNote::ProposedMove {
+            operation: system.operation(proposed.operation).name.clone(),
+            utilisation: percent(proposed.utilisation),
+            measured: percent(proposed.measured),
+            from,
+            to,
+        }
+    }
+
     /// The notes about the steps of a group.
     pub fn of_group(steps: &GroupSteps) -> impl Iterator<Item = RunNote> + use<> {
         let unsolved = (steps.unsolved > 0).then_some(RunNote::UnsolvedSteps(*steps));
@@ -260,6 +286,11 @@ impl fmt::Display for RunNote {
                 "{} found no solution in {unsolved} of {steps} steps: these steps only lowered rates on processors \
                  above their set points; use fewer operations, or report the file",
                 algorithm.name()
+            ),
+            RunNote::ProposedMove { operation, utilisation, measured, from, to } => write!(
+                f,
+                "processor `{from}` was at {measured} % of its CPU with the lowest rates, above its set point; `{to}` has \
+                 room for `{operation}` ({utilisation} %): write on = [\"{from}\", \"{to}\"], so that it can move"
             ),
             RunNote::SkippedSteps(GroupSteps { algorithm, steps, skipped, .. }) => write!(
                 f,

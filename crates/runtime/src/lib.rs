@@ -116,6 +116,7 @@ mod link;
 mod load_monitor;
 pub mod measure;
 mod meters;
+mod moves;
 mod node;
 mod payload;
 mod policy_control;

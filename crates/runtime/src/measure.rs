@@ -38,8 +38,9 @@ impl ManualProcessor {
         let (probe, drain) = ring(events);
         let plan = &plan.processors[0];
         let mut cells: Vec<_> = system.operation_ids().map(|_: OperationId| None).collect();
+        let without_bodies = vec![false; cells.len()];
         let links = connect(&common).0.remove(0);
-        let mut crew: Crew<ThreadHandle> = Crew::new(common.clone(), plan, probe, &mut cells, links);
+        let mut crew: Crew<ThreadHandle> = Crew::new(common.clone(), plan, probe, (&mut cells, &without_bodies), links);
         let supplies = suppliers(&system);
         let feeding: Vec<OperationId> = system.operation_ids().filter(|id| supplies[id.index()]).collect();
         let mut feeds: Vec<Option<SupplierFeed>> = system.operation_ids().map(|_| None).collect();

@@ -235,7 +235,7 @@ impl Node {
         let choices = system.choices();
         let mut cells: Vec<Option<BodyCell>> = system.operations.iter().map(|_| None).collect();
         for (operation, body) in std::mem::take(&mut self.bodies) {
-            let position = system.operations.iter().position(|known| known.name == operation);
+            let position = system.operations.iter().position(|known| known.name == operation && known.home.is_none());
             let position = position.ok_or(StartError::NoSuchOperation { operation })?;
             let last = OperationId(position as u32);
             // A body that calls an object runs both parts of its operation.
@@ -243,6 +243,8 @@ impl Node {
             let choices = choices.get(&last).map_or(&[][..], Vec::as_slice);
             cells[first.index()] = Some(BodyCell::new(&system, (first, last), supplies[last.index()], choices, body));
         }
+        let body_at = |id: OperationId| cells[system.operation(id).home.unwrap_or(id).index()].is_some();
+        let with_bodies: Vec<bool> = system.operation_ids().map(body_at).collect();
         refuse_storms(&system)?;
         let mut coordinators = Coordinator::of(&system).map_err(StartError::Group)?;
         // The host of the first processor computes the rates of a group.
@@ -268,7 +270,7 @@ impl Node {
         let plans = self.plan.processors.iter().zip(ends).filter(|(plan, _)| common.runs(plan.processor));
         for ((plan, links), cpu) in plans.zip(&cpus) {
             let (probe, drain) = ring(self.ring);
-            let mut crew = Crew::new(common.clone(), plan, probe, &mut cells, links);
+            let mut crew = Crew::new(common.clone(), plan, probe, (&mut cells, &with_bodies), links);
             crew.feed(&mut feeds);
             if let Err(error) = self.spawn_processor(&mut parts, &mut refusals, crew, plan, drain, *cpu) {
                 parts.abandon();

@@ -19,6 +19,7 @@ use crate::common::CommonState;
 use crate::cpu_watch::{CpuWatch, PendingCpuEvents, ThreadNames, merge, settled};
 use crate::ended::{EndedBy, Finished, LostRecords, RunNote, panic_text};
 use crate::meters::Meters;
+use crate::moves::OperationMoves;
 use crate::processor::ProcessorState;
 use crate::requests::Requests;
 use crate::watchdog::LateReleases;
@@ -172,6 +173,8 @@ impl RunningNode {
             }
         };
         notes.extend(groups.iter().flat_map(RunNote::of_group));
+        let proposals = common.moves.iter().flat_map(OperationMoves::proposals);
+        notes.extend(proposals.map(|proposed| RunNote::of_proposal(&common.system, &proposed)));
         let stolen = self.parts.processors.iter_mut().zip(&self.stolen).map(|(part, before)| {
             let now = part.steal.as_mut().and_then(StealReader::stolen);
             let stolen = now.zip(*before).map(|(now, before)| now.saturating_sub(before));

@@ -1,7 +1,7 @@
 //! What decides about several processors: the coordinators of groups, and the moves of operations between processors.
 //! Both are outside the processors, and use no CPU.
 
-use hyoshi_control::feedback::{Coordinator, GroupSteps, ProposedMove, Reallocation, Reallocator};
+use hyoshi_control::feedback::{Coordinator, GroupSteps, ProposedMove, Reallocator};
 use hyoshi_dispatch::Departure;
 use hyoshi_model::{Instant, ProcessorId, System};
 use hyoshi_trace::{Input, Probe};
@@ -20,8 +20,6 @@ pub(crate) struct Coordination {
     arriving: Vec<(Instant, ProcessorId, Option<u32>)>,
     /// Moves operations, if some could move.
     reallocator: Option<Reallocator>,
-    /// Moves that have not ended.
-    moves: Vec<Reallocation>,
 }
 
 impl Coordination {
@@ -34,7 +32,7 @@ impl Coordination {
             one.processors().iter().for_each(|at| members[at.index()] = Some((one.processors()[0], place)));
         }
         let reallocator = if samples { Reallocator::of(system) } else { None };
-        Coordination { coordinators, members, arriving: Vec::new(), reallocator, moves: Vec::new() }
+        Coordination { coordinators, members, arriving: Vec::new(), reallocator }
     }
 
     /// How often each has decided.
@@ -65,7 +63,6 @@ impl Coordination {
                 let (load, expected) = (cpu.dispatcher.load(), |id| cpu.dispatcher.expected_utilisation(id));
                 if let Some(moved) = law.sample(processor, load, expected) {
                     cpu.pass(now, now, Input::Depart { operation: moved.from });
-                    self.moves.push(moved);
                 }
             }
             let Some((to, _)) = self.members[processor.index()] else { continue };
@@ -90,14 +87,11 @@ impl Coordination {
 
     /// Operations whose last jobs have ended arrive at their next processors.
     fn end_moves<P: Probe>(&mut self, system: &System, cpus: &mut [SimulatedCpu<'_, P>], now: Instant) {
-        if self.moves.is_empty() {
-            return;
-        }
+        let Some(law) = &mut self.reallocator else { return };
         for from in 0..cpus.len() {
             for Departure { operation, nominal, number } in cpus[from].take_departed() {
-                let Some(at) = self.moves.iter().position(|one| one.from == operation) else { continue };
-                let operation = self.moves.swap_remove(at).to;
-                self.reallocator.iter_mut().for_each(|law| law.arrived(operation));
+                let Some(operation) = law.destination(operation) else { continue };
+                law.arrived(operation);
                 let to = system.operation(operation).on;
                 cpus[to.index()].pass(now, now, Input::Arrive { operation, nominal, number });
             }

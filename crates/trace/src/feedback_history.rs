@@ -13,6 +13,9 @@ const MOST: usize = 512;
 /// The most clients of a history. If there are more, the earliest clients that have left are omitted.
 const MOST_CLIENTS: usize = 512;
 
+/// The most moves of a history.
+const MOST_MOVES: usize = 64;
+
 /// A registered client of a loop over time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientHistory {
@@ -48,7 +51,12 @@ pub struct FeedbackHistory {
     clients: Vec<ClientHistory>,
     /// Clients that are omitted.
     omitted: u64,
-    /// The same as received by the processors of the roots.
+    /// The latest arrivals of operations at this processor, and the number of earlier ones.
+    moves: Vec<(Instant, OperationId)>,
+    moves_omitted: u64,
+    /// Whether an operation that has moved is here.
+    present: BTreeMap<OperationId, bool>,
+    /// The periods as received by the processors of the roots.
     received: BTreeMap<OperationId, (Span, u64)>,
 }
 
@@ -165,6 +173,26 @@ impl FeedbackHistory {
         self.clients.push(ClientHistory { client, task, joined: now, left: None, period, changes: 0 });
     }
 
+    fn arrive(&mut self, now: Instant, operation: OperationId) {
+        self.present.insert(operation, true);
+        if self.moves.len() >= MOST_MOVES {
+            self.moves.remove(0);
+            self.moves_omitted += 1;
+        }
+        self.moves.push((now, operation));
+    }
+
+    /// The latest arrivals of operations that have moved to this processor, and the number of earlier ones.
+    pub fn arrivals(&self) -> (&[(Instant, OperationId)], u64) {
+        (&self.moves, self.moves_omitted)
+    }
+
+    /// Whether an operation of this processor releases jobs here, and not on another of its processors.
+    pub fn is_present(&self, system: &System, operation: OperationId) -> bool {
+        let first = || system.operation(operation).home.is_none();
+        self.present.get(&operation).copied().unwrap_or_else(first)
+    }
+
     fn present(&mut self, client: u16) -> Option<&mut ClientHistory> {
         self.clients.iter_mut().rev().find(|one| one.client == client && one.left.is_none())
     }
@@ -265,6 +293,10 @@ impl FeedbackHistories {
                 if let Some(of) = self.loops.get(&(processor, *operation)) {
                     retime(&mut self.all[of.index()].periods, *operation, *period);
                 }
+            }
+            TraceEvent::Input(Input::Arrive { operation, .. }) => history.arrive(now, *operation),
+            TraceEvent::Input(Input::Depart { operation }) => {
+                history.present.insert(*operation, false);
             }
             TraceEvent::Input(Input::Join { client, task }) => history.join(now, *client, *task),
             TraceEvent::Input(Input::Leave { client }) => {

@@ -216,6 +216,13 @@ impl Reallocator {
         None
     }
 
+    /// The operation on the processor to which one moves; `None` if it does not move.
+    pub fn destination(&self, from: OperationId) -> Option<OperationId> {
+        let mut moving = self.operations.iter().filter(|one| one.moving);
+        let one = moving.find(|one| one.places.iter().any(|(_, id)| *id == from))?;
+        Some(one.places[one.at].1)
+    }
+
     /// An operation has arrived at its new processor.
     pub fn arrived(&mut self, at: OperationId) {
         let arrives = |one: &&mut PlacedOperation| one.permitted && one.places[one.at].1 == at;

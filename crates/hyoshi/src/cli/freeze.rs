@@ -38,6 +38,11 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
         let error = CliError::new(format!("cannot freeze the rates of the clients of `{}`", one.name));
         return Err(error.help("omit --freeze, or replace `clients` by `min_interval` in the file"));
     }
+    if let Some(one) = system.operations.iter().find_map(|operation| operation.home) {
+        let error =
+            CliError::new(format!("`{}` has several processors, which cannot be frozen", system.operation(one).name));
+        return Err(error.help("omit --freeze, or name one processor in `on`"));
+    }
     if let Some(one) = system.operations.iter().find(|operation| !operation.levels.is_empty()) {
         let error = CliError::new(format!("`{}` has service levels, which cannot be frozen", one.name));
         return Err(error.help("omit --freeze, or replace `levels` by `wcet` in the file"));

@@ -304,7 +304,13 @@ impl IncidentComparison<'_> {
 fn is_of_loop(input: &Input) -> bool {
     matches!(
         input,
-        Input::Sample { .. } | Input::Join { .. } | Input::Leave { .. } | Input::Retime { .. } | Input::Adapt { .. }
+        Input::Sample { .. }
+            | Input::Join { .. }
+            | Input::Leave { .. }
+            | Input::Retime { .. }
+            | Input::Adapt { .. }
+            | Input::Depart { .. }
+            | Input::Arrive { .. }
     )
 }
 

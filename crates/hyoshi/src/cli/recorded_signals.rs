@@ -45,6 +45,8 @@ impl RecordedSignals {
                 | Input::Sample { .. }
                 | Input::Join { .. }
                 | Input::Leave { .. }
+                | Input::Depart { .. }
+                | Input::Arrive { .. }
                 | Input::Retime { .. }
                 | Input::Adapt { .. }),
             ) => self.inputs.push((at, processor, *input)),

@@ -405,6 +405,7 @@ fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
         RunNote::HardCapped { .. } | RunNote::NoHardCap { .. } => (NoteLevel::Degraded, "hard cap"),
         RunNote::CoarseLoad { .. }
         | RunNote::UnsolvedSteps(_)
+        | RunNote::ProposedMove { .. }
         | RunNote::SkippedSteps(_)
         | RunNote::GroupControlFailed { .. } => (NoteLevel::Degraded, "feedback"),
         RunNote::Throttled { .. } => (NoteLevel::Degraded, "kernel"),

@@ -12,6 +12,7 @@ use hyoshi_os::signals::Interrupt;
 use hyoshi_os::wake::Wake;
 use hyoshi_replay::Observer;
 use hyoshi_report::{LATE_RELEASES, NoteLevel, ReportInput};
+use hyoshi_runtime::RunNote;
 use hyoshi_sched::Strategies;
 use hyoshi_sim::programs::Programs;
 use hyoshi_sim::{Journeys, KnownJobs, LinkCounts, Simulated, simulate_known};
@@ -173,7 +174,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         },
     );
     let (losses, carried) = (losses(system, &simulated), simulated.links.clone());
-    let groups = simulated.groups;
+    let (groups, proposals) = (simulated.groups, simulated.proposals);
     let processors = simulated.processors.into_iter();
     let capped: Vec<_> = processors.map(|processor| (processor.pauses, processor.relegated)).collect();
     progress.clear();
@@ -201,12 +202,13 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         if times > 0 {
             let demoted = relegated.iter().map(|id| system.operation(*id).name.clone()).collect();
             let processor = system.processor(id).name.clone();
-            let capped = hyoshi_runtime::RunNote::HardCapped { processor, times, paused, demoted };
+            let capped = RunNote::HardCapped { processor, times, paused, demoted };
             notes.push(note(NoteLevel::Degraded, "hard cap", capped));
         }
     }
-    let of_groups = groups.iter().flat_map(hyoshi_runtime::RunNote::of_group);
-    notes.extend(of_groups.map(|unsolved| note(NoteLevel::Degraded, "feedback", unsolved)));
+    let of_groups = groups.iter().flat_map(RunNote::of_group);
+    let of_moves = proposals.iter().map(|proposed| RunNote::of_proposal(system, proposed));
+    notes.extend(of_groups.chain(of_moves).map(|degraded| note(NoteLevel::Degraded, "feedback", degraded)));
     let programs = programs.map_or_else(Vec::new, Programs::close);
     notes.extend(super::programs::notes(system));
     let took = Span::from_nanos(started.elapsed().as_nanos() as u64);

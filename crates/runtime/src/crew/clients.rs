@@ -45,6 +45,7 @@ impl<S: Scheduled> Crew<S> {
         }
         self.handle(now, Input::Sample { utilisation });
         let sampled = self.effects.sampled;
+        self.move_operations(now);
         self.set_rates(now, wakeups);
         sampled
     }

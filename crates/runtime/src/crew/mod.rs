@@ -19,6 +19,7 @@ mod calls;
 mod chain_threads;
 mod clients;
 mod lanes;
+mod moves;
 mod policy;
 mod release;
 mod requests;
@@ -148,7 +149,7 @@ const NOT_STARTED: Started = Started { thread: NOBODY, began: Span::ZERO, ended:
 #[derive(Debug)]
 struct CrewOperation {
     id: OperationId,
-    /// A user's body. `None` while a job is inside, and for built-in work.
+    /// A user's body. `None` while a job is inside, while the operation is on another processor, and for built-in work.
     cell: Option<Box<BodyCell>>,
     has_body: bool,
     /// The hops that its completions may choose.
@@ -187,7 +188,7 @@ impl<S: Scheduled> Crew<S> {
         common: Arc<CommonState>,
         plan: &ProcessorPlan,
         probe: RingProbe,
-        cells: &mut [Option<BodyCell>],
+        (cells, with_bodies): (&mut [Option<BodyCell>], &[bool]),
         links: LinkEnd,
     ) -> Self {
         let system = common.system.clone();
@@ -197,7 +198,7 @@ impl<S: Scheduled> Crew<S> {
         let mut operations: Vec<CrewOperation> = Vec::with_capacity(plan.operations.len());
         for id in &plan.operations {
             let cell = cells[id.index()].take().map(Box::new);
-            let has_body = cell.is_some();
+            let has_body = with_bodies[id.index()];
             let aside = VecDeque::with_capacity(if has_body { system.operation(*id).queue.most_jobs() } else { 0 });
             let hops = choices.remove(id).unwrap_or_default();
             operations.push(CrewOperation { id: *id, cell, has_body, hops, feed: None, aside });
@@ -377,6 +378,9 @@ impl<S: Scheduled> Crew<S> {
         }
         if !self.effects.sends.is_empty() {
             self.send(wakeups);
+        }
+        if !self.effects.departed.is_empty() {
+            self.hand_over(wakeups);
         }
         if !self.effects.returned.is_empty() {
             self.release_payloads(wakeups);

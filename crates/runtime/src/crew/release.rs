@@ -24,8 +24,8 @@ impl<S: Scheduled> Crew<S> {
         }
         let (until, began) = (now.min(self.common.until), WallClock::now());
         let received = self.receive(until, now, wakeups);
-        let retimed = self.take_rates(now);
-        if received.is_some() || retimed || self.effects.timer <= until {
+        let (retimed, arrived) = (self.take_rates(now), self.take_arrivals(now));
+        if received.is_some() || retimed || arrived || self.effects.timer <= until {
             self.handle(now, Input::Tick);
             let enqueued = received.unwrap_or(0) + self.effects.work.enqueued;
             self.queueing.enqueued(enqueued, Span::from_nanos(began.elapsed().as_nanos() as u64));

@@ -42,7 +42,8 @@ fn hand(text: &str, bodies: &[&str], thread: fn() -> FakeThread) -> ManualCrew {
     let mut cells: Vec<Option<BodyCell>> = system.operation_ids().map(cell).collect();
     let (probe, _) = ring(1 << 12);
     let links = connect(&common).0.remove(0);
-    let mut crew = Crew::new(common.clone(), &plan.processors[0], probe, &mut cells, links);
+    let with_bodies: Vec<bool> = cells.iter().map(Option::is_some).collect();
+    let mut crew = Crew::new(common.clone(), &plan.processors[0], probe, (&mut cells, &with_bodies), links);
     // As for an ordinary user.
     crew.may_idle = false;
     let mut control = Vec::new();

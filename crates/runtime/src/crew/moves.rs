@@ -1,0 +1,59 @@
+//! Operations that leave this processor, and those that arrive, each with its body.
+
+use hyoshi_dispatch::Departure;
+use hyoshi_model::Instant;
+use hyoshi_os::Scheduled;
+use hyoshi_trace::Input;
+
+use super::Crew;
+use crate::wakeups::PendingWakeups;
+
+impl<S: Scheduled> Crew<S> {
+    /// The processor has sampled. If it is saturated, an operation leaves it. The caller passes a tick.
+    pub fn move_operations(&mut self, now: Instant) {
+        let Some(moves) = &self.common.moves else { return };
+        let (load, expected) = (self.dispatcher.load(), |id| self.dispatcher.expected_utilisation(id));
+        let moved = moves.law.lock().sample(self.processor, load, expected);
+        if let Some(moved) = moved {
+            self.handle(now, Input::Depart { operation: moved.from });
+        }
+    }
+
+    /// Passes operations that have left to their next processors.
+    #[cold]
+    pub fn hand_over(&mut self, wakeups: &mut PendingWakeups) {
+        let (common, operations) = (&self.common, &mut self.operations);
+        let Some(moves) = &common.moves else { return };
+        self.effects.departed.retain(|departure| {
+            let own = operations.iter_mut().find(|one| one.id == departure.operation);
+            let (Some(own), Some(to)) = (own, moves.law.lock().destination(departure.operation)) else { return false };
+            if own.has_body && own.cell.is_none() {
+                // Its thread is about to return it.
+                return true;
+            }
+            let processor = common.system.operation(to).on;
+            moves.pass(processor, Departure { operation: to, ..*departure }, own.cell.take());
+            wakeups.wake_release(processor);
+            false
+        });
+    }
+
+    /// Operations arrive here. True if there were some.
+    pub fn take_arrivals(&mut self, now: Instant) -> bool {
+        // Shared with `handle`, which needs the crew.
+        let common = self.common.clone();
+        let Some(moves) = &common.moves else { return false };
+        if !moves.has_arrivals(self.processor) {
+            return false;
+        }
+        while let Some((departure, cell)) = moves.take(self.processor) {
+            let Departure { operation, nominal, number } = departure;
+            if let Some(own) = self.operations.iter_mut().find(|one| one.id == operation) {
+                own.cell = cell;
+            }
+            self.handle(now, Input::Arrive { operation, nominal, number });
+            moves.law.lock().arrived(operation);
+        }
+        true
+    }
+}
