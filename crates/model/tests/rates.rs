@@ -1,6 +1,6 @@
 //! Rates of releases, and the load that they cause on a processor.
 
-use hyoshi_model::{DesignGains, ProcessorId, Span, at_level, read};
+use hyoshi_model::{DesignGains, OperationId, ProcessorId, Span, at_level, read};
 
 #[test]
 fn a_merge_is_released_as_often_as_all_its_triggers_together_and_a_join_as_the_slowest() {
@@ -80,5 +80,48 @@ fn the_least_load_is_that_of_the_lowest_levels_and_rates() {
     assert_eq!(at_level(&first.levels, 0, Span::from_millis(20)), Span::from_millis(5));
     // It is written with its levels.
     let written = hyoshi_model::write(&system);
+    assert_eq!(read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system, system);
+}
+
+#[test]
+fn an_operation_with_several_processors_has_one_operation_on_each() {
+    let text = "name = 'moves'
+        [processor.front]
+        [processor.rear]
+        [feedback.front]
+        algorithm = 'FC-U'
+        utilisation = '70%'
+        start = 'highest'
+        [feedback.rear]
+        algorithm = 'FC-U'
+        utilisation = '70%'
+        start = 'highest'
+        [operation.track]
+        on = ['front', 'rear']
+        rate = ['1Hz', '10Hz']
+        wcet = '10ms'
+        phase = '3ms'
+        [operation.plan]
+        on = 'rear'
+        rate = ['1Hz', '10Hz']
+        wcet = '10ms'
+        [[epoch]]
+        at = '1s'
+        set = { 'operation.track.wcet' = '20ms' }";
+    let system = read(text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let names: Vec<_> = system.operations.iter().map(|one| (&*one.name, one.on.0, one.home)).collect();
+    let home = OperationId(0);
+    assert_eq!(names, [("track", 0, None), ("track@rear", 1, Some(home)), ("plan", 1, None)]);
+    assert_eq!(system.movable(), [[home, OperationId(1)]]);
+    // The settings are the same in each epoch, and the load counts on both processors.
+    for epoch in &system.epochs {
+        assert_eq!(epoch.settings[0], epoch.settings[1]);
+    }
+    assert_eq!([0, 1].map(|epoch| system.least_load_ppm(epoch, ProcessorId(1))), [20_000, 30_000]);
+    // It will begin at the lowest rate there.
+    let start = |id| system.feedback[1].start_of(&system, OperationId(id));
+    assert_eq!([1, 2].map(start), [Span::from_secs(1), Span::from_millis(100)]);
+    let written = hyoshi_model::write(&system);
+    assert!(written.contains("on = [\"front\", \"rear\"]"), "{written}");
     assert_eq!(read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system, system);
 }

@@ -249,9 +249,10 @@ impl<'a> JobContext<'a> {
         self.current().job
     }
 
-    /// The operation's name.
+    /// The operation's name. It is the same on each of its processors.
     pub fn operation(&self) -> &str {
-        &self.system().operation(self.current().job.operation).name
+        let id = self.current().job.operation;
+        &self.system().operation(self.system().operation(id).home.unwrap_or(id)).name
     }
 
     /// The nominal release.

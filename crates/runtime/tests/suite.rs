@@ -13,5 +13,6 @@ mod lanes;
 mod one_cpu;
 mod overruns;
 mod pressure;
+mod reallocation;
 mod requests;
 mod switching;

@@ -137,3 +137,160 @@ impl OperationState {
         work / period.as_nanos().max(1) as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::rc::Rc;
+    use alloc::vec::Vec;
+    use core::cell::RefCell;
+
+    use hyoshi_model::{JobId, Span, System};
+    use hyoshi_sched::{Plan, Strategies};
+    use hyoshi_trace::{DispatchDecision, Input, Slot, TraceEvent};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The jobs that became ready, with their releases.
+    #[derive(Clone, Debug, Default)]
+    struct Releases(Rc<RefCell<Vec<(JobId, Instant)>>>);
+
+    impl Probe for Releases {
+        fn event(&mut self, _: Instant, event: TraceEvent) {
+            if let TraceEvent::Decision(DispatchDecision::Ready { job, release, .. }) = event {
+                self.0.borrow_mut().push((job, release));
+            }
+        }
+    }
+
+    const PERIOD: Span = Span::from_millis(10);
+
+    fn system(jitter: u64) -> System {
+        let text = alloc::format!(
+            "name = 'moves'\nduration = '60s'\n[processor.one]\n[processor.two]\n\
+            [feedback.one]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
+            [feedback.two]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
+            [operation.track]\non = ['one', 'two']\nrate = '100Hz'\nwcet = '1ms'\njitter = '{jitter}ms'\n\
+            queue = {{ limit = 1000 }}\n\
+            [operation.own]\non = 'one'\nrate = ['1Hz', '2Hz']\nwcet = '1us'\nenabled = false\n\
+            [operation.its]\non = 'two'\nrate = ['1Hz', '2Hz']\nwcet = '1us'\nenabled = false\n"
+        );
+        hyoshi_model::read(&text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
+    }
+
+    /// One processor whose jobs need `length` steps each.
+    struct Driven {
+        dispatcher: Dispatcher<Releases>,
+        effects: Effects,
+        running: Option<(Slot, u64)>,
+    }
+
+    impl Driven {
+        fn handle(&mut self, now: Instant, input: Input) {
+            self.dispatcher.handle(now, input, &mut self.effects);
+        }
+
+        fn step(&mut self, now: Instant, length: u64) {
+            while self.effects.timer <= now {
+                self.handle(now, Input::Tick);
+            }
+            self.running = self.running.map(|(slot, left)| (slot, left.saturating_sub(1)));
+            if let Some((slot, 0)) = self.running {
+                let consumed = Span::from_millis(1);
+                self.handle(now, Input::Complete { slot, consumed, ticket: None });
+                self.running = None;
+            }
+            for lane in self.effects.startable.iter() {
+                self.handle(now, Input::LaneRuns { lane, executed: Span::ZERO });
+                self.running = self.effects.run.map(|run| (run.slot, length)).or(self.running);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whenever it moves, it has each job once, in order, and on one processor at a time.
+        #[test]
+        fn moves_lose_and_repeat_no_job(
+            departures in prop::collection::vec(0u64..40, 1..20),
+            lengths in prop::collection::vec(1u64..30, 1..10),
+            delays in prop::collection::vec(0u64..60, 1..5),
+            jitter in 0u64..8,
+        ) {
+            let system = system(jitter);
+            let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+            let releases = Releases::default();
+            let mut both: Vec<Driven> = plan
+                .processors
+                .iter()
+                .map(|plan| {
+                    let dispatcher = Dispatcher::new(&system, plan, releases.clone());
+                    let effects = dispatcher.effects();
+                    Driven { dispatcher, effects, running: None }
+                })
+                .collect();
+            let places = system.movable().remove(0);
+            let mut departures: Vec<u64> = departures;
+            let mut waits = departures.pop().unwrap();
+            let (mut on_the_way, mut moves) = (None, 0);
+            let mut step = 0;
+            let at = |step: u64| Instant::ZERO + Span::from_millis(step);
+            while step < 2_000 {
+                step += 1;
+                let now = at(step);
+                let length = lengths[step as usize % lengths.len()];
+                both.iter_mut().for_each(|one| one.step(now, length));
+                waits = waits.saturating_sub(1);
+                for (one, id) in both.iter_mut().zip(&places) {
+                    let input = Input::Depart { operation: *id };
+                    if waits == 0 && one.dispatcher.accepts(&system, now, &input) {
+                        one.handle(now, input);
+                        waits = departures.pop().unwrap_or(u64::MAX);
+                    }
+                }
+                for place in 0..2 {
+                    if let Some(departure) = both[place].effects.departed.pop() {
+                        prop_assert!(both[place].running.is_none());
+                        prop_assert_eq!(departure.operation, places[place]);
+                        on_the_way = Some((step + delays[moves % delays.len()], 1 - place, departure));
+                        moves += 1;
+                    }
+                }
+                if let Some((due, place, Departure { nominal, number, .. })) = on_the_way
+                    && due <= step
+                {
+                    let input = Input::Arrive { operation: places[place], nominal, number };
+                    prop_assert!(both[place].dispatcher.accepts(&system, now, &input));
+                    both[place].handle(now, input);
+                    on_the_way = None;
+                }
+                prop_assert!(both.iter().filter(|one| one.running.is_some()).count() <= 1);
+            }
+            let releases = releases.0.borrow();
+            for (number, (job, release)) in releases.iter().enumerate() {
+                prop_assert_eq!(job.number, number as u64);
+                prop_assert_eq!(*release, Instant::ZERO + Span::from_nanos(PERIOD.as_nanos() * number as u64));
+            }
+            let moving = both.iter().any(|one| one.dispatcher.departing > 0) || on_the_way.is_some();
+            prop_assert!(moving || releases.len() >= 199, "{} of 200", releases.len());
+        }
+    }
+
+    #[test]
+    fn only_an_operation_with_several_processors_moves() {
+        let system = system(0);
+        let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+        let [one, two] = [0, 1].map(|at| Dispatcher::new(&system, &plan.processors[at], hyoshi_trace::NoProbe));
+        let id = |name: &str| system.operation_ids().find(|id| system.operation(*id).name == name).unwrap();
+        let departs =
+            |at: &Dispatcher<_>, name| at.accepts(&system, Instant::ZERO, &Input::Depart { operation: id(name) });
+        assert_eq!(["track", "track@two", "own", "its"].map(|name| departs(&one, name)), [true, false, false, false]);
+        assert!(!departs(&two, "track@two"));
+        let arrives = |at: &Dispatcher<_>, name| {
+            let (operation, nominal, number) = (id(name), Instant::ZERO, 0);
+            at.accepts(&system, Instant::ZERO, &Input::Arrive { operation, nominal, number })
+        };
+        assert_eq!(["track", "track@two", "its"].map(|name| arrives(&two, name)), [false, true, false]);
+    }
+}
