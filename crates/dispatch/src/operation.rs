@@ -181,7 +181,7 @@ impl OperationState {
             importance: operation.importance,
             relegated: false,
             enabled: true,
-            moves: operation.home.is_some() || system.operations.iter().any(|other| other.home == Some(id)),
+            moves: system.moves(id),
             presence: if operation.home.is_some() { Presence::Away } else { Presence::Here },
             timer_is_set: operation.home.is_none(),
             period: Span::ZERO,

@@ -44,7 +44,7 @@ impl System {
     /// - the loops of a group have one period, and start at the lowest or the highest rates;
     /// - an operation has no service level, or 2 to 8, with rising worst cases and values that do not fall;
     /// - only triggered operations have a timeout or a lifespan;
-    /// - a further place of an operation follows it, has time as its trigger too, and is on its host;
+    /// - further places of an operation follow it, have time as their trigger too, and are on its host;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
         check(&contents);
@@ -105,8 +105,10 @@ fn check(contents: &Contents) {
         let first = contents.operations[..place].get(home.index()).filter(|first| first.home.is_none());
         let host = |on: ProcessorId| contents.processors.get(on.index()).map(|one| one.host);
         let alike = |first: &Operation| host(first.on) == host(one.on) && first.trigger == Trigger::Periodic;
-        let alike = first.is_some_and(alike) && one.trigger == Trigger::Periodic;
-        assert!(alike, "operation `{}` must be a further place of a periodic operation on its host", one.name);
+        let before = place.checked_sub(1).map(|before| (OperationId(before as u32), contents.operations[before].home));
+        let follows = before.is_some_and(|(before, its)| before == home || its == Some(home));
+        let alike = first.is_some_and(alike) && follows && one.trigger == Trigger::Periodic;
+        assert!(alike, "operation `{}` must follow a periodic operation on its host as a further place", one.name);
     }
     let operations = |ids: &[OperationId]| ids.iter().all(|id| id.index() < contents.operations.len());
     for one in &contents.processors {

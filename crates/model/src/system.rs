@@ -106,23 +106,35 @@ impl Contents {
         all.into_values().collect()
     }
 
-    /// Why an operation must stay on its processor; `None` if it is a periodic one by itself.
-    pub fn why_immovable(&self, id: OperationId) -> Option<&'static str> {
-        let one = self.operation(id);
-        let follows = |other: &Operation| other.trigger.predecessors().contains(&id) || other.reads.contains(&id);
-        [
-            (one.trigger != Trigger::Periodic, "time does not release it"),
-            (one.calls_any, "it calls objects"),
-            (self.operations.iter().any(follows), "other operations follow it or read its output"),
-            (!one.reads.is_empty(), "it reads outputs of other operations"),
-            (self.events.iter().any(|event| event.suppliers.contains(&id)), "it supplies an event"),
-            (one.replication.is_some(), "its output has replicas"),
-            (one.payload > 0, "it has a payload"),
-            (!one.uses.is_empty(), "it uses resources"),
-            (self.chains.iter().any(|chain| chain.path.contains(&id)), "it is part of a chain"),
-        ]
-        .into_iter()
-        .find_map(|(is, why)| is.then_some(why))
+    /// Whether an operation has several processors, and this is one of its places.
+    pub fn moves(&self, id: OperationId) -> bool {
+        let next = self.operations.get(id.index() + 1);
+        self.operation(id).home.is_some() || next.is_some_and(|next| next.home == Some(id))
+    }
+
+    /// By operation: why it must stay on its processor; `None` if it is a periodic one by itself.
+    pub fn obstacles_to_moves(&self) -> Vec<Option<&'static str>> {
+        let of = |one: &Operation| {
+            [
+                (one.trigger != Trigger::Periodic, "time does not release it"),
+                (one.calls_any, "it calls objects"),
+                (!one.reads.is_empty(), "it reads outputs of other operations"),
+                (one.replication.is_some(), "its output has replicas"),
+                (one.payload > 0, "it has a payload"),
+                (!one.uses.is_empty(), "it uses resources"),
+            ]
+            .into_iter()
+            .find_map(|(is, why)| is.then_some(why))
+        };
+        let mut all: Vec<_> = self.operations.iter().map(of).collect();
+        let mut mark = |ids: &[OperationId], why| ids.iter().for_each(|id| all[id.index()] = Some(why));
+        self.events.iter().for_each(|event| mark(&event.suppliers, "it supplies an event"));
+        self.chains.iter().for_each(|chain| mark(&chain.path, "it is part of a chain"));
+        for one in &self.operations {
+            mark(one.trigger.predecessors(), "other operations follow it");
+            mark(&one.reads, "other operations read its output");
+        }
+        all
     }
 
     /// Whether a run forbids deep idle states.

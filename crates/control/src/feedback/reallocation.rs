@@ -145,15 +145,14 @@ impl Reallocator {
             since: 0,
             pause: 0,
         };
-        let movable = contents.movable();
+        let (movable, obstacles) = (contents.movable(), contents.obstacles_to_moves());
         let mut operations: Vec<_> = movable
             .iter()
             .map(|places| new(places.iter().map(|id| (contents.operation(*id).on, *id)).collect(), true))
             .collect();
         for id in (0..contents.operations.len() as u32).map(OperationId) {
             let own = contents.operation(id).on;
-            let has_places = movable.iter().any(|places| places.contains(&id));
-            if has_places || contents.why_immovable(id).is_some() || !of_host(own).any(|other| other == own) {
+            if contents.moves(id) || obstacles[id.index()].is_some() || !loops().any(|one| one.processor == own) {
                 continue;
             }
             let others = of_host(own).filter(|other| *other != own);

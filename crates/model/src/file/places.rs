@@ -15,12 +15,13 @@ pub(super) fn check(
     loops: &[(AtPlace<&str>, FeedbackLoop)],
 ) -> bool {
     let mut sound = true;
+    let obstacles = contents.obstacles_to_moves();
     for places in contents.movable() {
         let (home, declared) = (places[0], operations.of(places[0]));
         let name = shortened(declared.name.value);
         let further = || declared.further.iter().map(|one| one.map(|(id, _)| id));
         let first = declared.further.first().map_or(declared.name.place, |one| one.place);
-        if let Some(why) = contents.why_immovable(home) {
+        if let Some(why) = obstacles[home.index()] {
             log.error(first, format!("`{name}` cannot move to another processor: {why}"))
                 .help("name one processor in `on`; only a periodic operation by itself can move");
             sound = false;

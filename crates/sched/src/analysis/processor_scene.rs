@@ -48,7 +48,11 @@ impl<'a> ProcessorScene<'a> {
         let burst = releases[part.operation.index()].burst.filter(|_| self.unanalysable(part.operation).is_none());
         let burst = burst.ok_or_else(|| match self.unanalysable(part.operation) {
             Some(
-                missing @ (Missing::Requests { .. } | Missing::Clients { .. } | Missing::Calls { .. } | Missing::Rates),
+                missing @ (Missing::Requests { .. }
+                | Missing::Clients { .. }
+                | Missing::Places { .. }
+                | Missing::Calls { .. }
+                | Missing::Rates),
             ) => missing,
             _ => Missing::Interference { name: name() },
         })?;

@@ -203,6 +203,11 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
+    /// An operation may move between processors. On arrival, several of its jobs may be released at once.
+    Places {
+        /// Its name.
+        name: String,
+    },
     /// Nothing bounds the time between requests that lead to an operation.
     RareRequests {
         /// Its name.
@@ -403,6 +408,9 @@ impl fmt::Display for Missing {
                     f,
                     "a feedback loop sets the rates of the clients of {name}: replace `clients` by `min_interval` to check it"
                 )
+            }
+            Missing::Places { name } => {
+                write!(f, "{name} may move to another processor: name one processor in its `on` to check it")
             }
             Missing::RareRequests { name } => {
                 write!(f, "no bound on the time between requests that lead to {name}: its values are sampled")

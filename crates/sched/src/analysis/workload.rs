@@ -243,6 +243,10 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
         return no_bound("its guard may delay timeouts without limit: remove `guard`");
     }
     let (predecessors, merges) = match &operation.trigger {
+        // On arrival it releases the jobs that were due on the way.
+        Trigger::Periodic if system.moves(id) => {
+            return ReleaseSource::Unclear(Missing::Places { name: operation.name.clone() });
+        }
         Trigger::Periodic => return ReleaseSource::Periodic,
         // Requests at the least interval are the worst: periodic ones, of any phase.
         Trigger::Any(any) if any.is_empty() && operation.min_interval.is_some() => return ReleaseSource::Periodic,

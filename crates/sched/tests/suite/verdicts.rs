@@ -634,6 +634,30 @@ fn requests_of_registered_clients_have_no_bound_and_less_urgent_operations_neith
     }
 }
 
+/// Its arrival releases the jobs that were due on the way.
+#[test]
+fn an_operation_that_moves_leaves_less_urgent_ones_unknown_on_each_of_its_processors() {
+    let own = |at: &str| {
+        format!(
+            "[processor.{at}]\nstrategy = 'RMS'\ncap = '100%'\nhard_cap = '100%'\n\
+            [feedback.{at}]\nalgorithm = 'FC-U'\nutilisation = '90%'\n\
+            [operation.above-{at}]\non = '{at}'\nevery = '5ms'\nwcet = '1ms'\n\
+            [operation.below-{at}]\non = '{at}'\nevery = '100ms'\nwcet = '1ms'\n\
+            [operation.least-{at}]\non = '{at}'\nrate = ['1Hz', '2Hz']\nwcet = '1us'\n"
+        )
+    };
+    let track = "[operation.track]\non = ['one', 'two']\nevery = '20ms'\nwcet = '1ms'\n";
+    let text = format!("name = 'moves'\n{}{}{track}", own("one"), own("two"));
+    let system = hyoshi_model::read(&text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+    for (at, track) in [("one", "track"), ("two", "track@two")] {
+        let missing = Some(Missing::Places { name: track.into() });
+        assert_eq!(missing_or_proved(&report, &format!("above-{at}")), None);
+        assert_eq!(missing_or_proved(&report, track), missing);
+        assert_eq!(missing_or_proved(&report, &format!("below-{at}")), missing);
+    }
+}
+
 #[test]
 fn an_adapted_rate_leaves_unknown_what_depends_on_the_order_of_rates() {
     let text = |feedback: &str| {
