@@ -62,4 +62,4 @@ pub use hyoshi_orb as orb;
 pub use hyoshi_runtime::{Body, ChooseError, EmitError, JobContext, Node, RunningNode, SharedError, SharedValue};
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
 pub use hyoshi_sim::simulate;
-pub use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, NoProbe, Probe, Stats, TraceEvent};
+pub use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, JobService, NoProbe, Probe, Stats, TraceEvent};

@@ -217,7 +217,7 @@ pub struct ResponseBreakdown {
     pub ahead: i64,
     /// Time that its guard held it before its response.
     pub held_before: Span,
-    /// Its declared worst case.
+    /// Its declared worst case, at its service level.
     pub wcet: Span,
     /// Overruns of the job itself and of the jobs that delayed it.
     pub overruns: Vec<Overrun>,
@@ -395,19 +395,24 @@ impl<'a> Blame<'a> {
         let end = match event {
             TraceEvent::Decision(DispatchDecision::End(end)) => end,
             TraceEvent::Input(Input::Observe { slot, consumed }) => {
-                if let Some((job, epoch)) = self.cpu.at(*slot) {
-                    self.used(job, epoch, *consumed, false);
+                if let Some(job) = self.cpu.job(*slot) {
+                    let (job, declared) = (job.id, job.wcet);
+                    self.overruns.used(Overrun { job, declared, used: *consumed, ended: false });
                 }
                 return None;
             }
             _ => return None,
         };
-        self.used(end.job, usize::from(end.epoch), end.consumed, true);
+        let known = end.job.operation.index() < self.system.operations.len();
+        if known {
+            let declared = end.wcet(self.system);
+            self.overruns.used(Overrun { job: end.job, declared, used: end.consumed, ended: true });
+        }
         let live = self.cpu.forget(end);
         let opened = live.as_ref().is_some_and(|live| live.breakdown.is_some());
         self.open.0 -= usize::from(opened);
         let left_out = !opened && end.ready != Instant::NEVER && self.open.1 < usize::MAX;
-        if end.job.operation.index() >= self.system.operations.len() {
+        if !known {
             return None;
         }
         // A rejected job has no earlier event.
@@ -431,16 +436,6 @@ impl<'a> Blame<'a> {
         self.cpu.waiting()
     }
 
-    /// Records the CPU time of a job.
-    fn used(&mut self, job: JobId, epoch: usize, used: Span, ended: bool) {
-        if job.operation.index() < self.system.operations.len() {
-            let epoch = epoch.min(self.system.epochs.len() - 1);
-            let declared = self.cpu.live(job).and_then(|live| live.wcet);
-            let declared = declared.unwrap_or_else(|| self.system.setting(epoch, job.operation).wcet);
-            self.overruns.used(Overrun { job, declared, used, ended });
-        }
-    }
-
     /// Adds the log to the open breakdowns and clears it.
     fn book(&mut self) {
         for live in self.cpu.jobs.values_mut() {
@@ -461,9 +456,7 @@ impl<'a> Blame<'a> {
             parts.iter().map(|(kind, from, to)| Stretch { from: *from, to: *to, kind: *kind }).collect();
         let mut spans: Vec<(ResponsePart, Span)> =
             parts.drain(..).map(|(kind, from, to)| (kind, to.since(from))).collect();
-        let epoch = usize::from(end.epoch).min(self.system.epochs.len() - 1);
-        let of_level = live.as_ref().and_then(|live| live.wcet);
-        let wcet = of_level.unwrap_or_else(|| self.system.setting(epoch, end.job.operation).wcet);
+        let wcet = end.wcet(self.system);
         let mut stolen_before = Span::ZERO;
         if let Some(mut breakdown) = live.and_then(|live| live.breakdown) {
             self.log[breakdown.next.min(self.log.len())..].iter().for_each(|change| breakdown.apply(change));

@@ -2,7 +2,9 @@
 
 use hyoshi_model::*;
 use hyoshi_replay::blame::{BreakdownBasis, Culprit, Culprits, Rank, ResponseBreakdown, ResponsePart};
-use hyoshi_trace::{CpuEvent, CpuUser, DispatchDecision, Input, JobEnd, JobOutcome, Signal, Slot, TraceEvent, Wait};
+use hyoshi_trace::{
+    CpuEvent, CpuUser, DispatchDecision, Input, JobEnd, JobOutcome, JobService, Signal, Slot, TraceEvent, Wait,
+};
 use proptest::prelude::*;
 
 use crate::scripts::{Events, Script, at, culprit, us};
@@ -184,7 +186,7 @@ fn arbitrary_event() -> impl Strategy<Value = TraceEvent> {
         (slot(), 0u32..3).prop_map(|(slot, resource)| Input::Acquire { slot, resource: ResourceId(resource) }),
         (slot(), 0u32..3).prop_map(|(slot, resource)| Input::Release { slot, resource: ResourceId(resource) }),
     ];
-    let ended = (arbitrary_job(), instant(), instant(), instant(), span(), any::<u16>());
+    let ended = (arbitrary_job(), instant(), instant(), instant(), span(), any::<(u16, u8)>());
     let decision = prop_oneof![
         any::<u16>().prop_map(|index| DispatchDecision::Epoch { index }),
         (arbitrary_job(), instant()).prop_map(|(job, until)| DispatchDecision::Hold { job, until }),
@@ -199,12 +201,12 @@ fn arbitrary_event() -> impl Strategy<Value = TraceEvent> {
         arbitrary_job().prop_map(|job| DispatchDecision::Yield { job }),
         arbitrary_job().prop_map(|job| DispatchDecision::Demote { job }),
         any::<u8>().prop_map(|lane| DispatchDecision::Gate { lane }),
-        ended.prop_map(|(job, release, ready, end, consumed, epoch)| DispatchDecision::End(JobEnd {
+        ended.prop_map(|(job, release, ready, end, consumed, (epoch, level))| DispatchDecision::End(JobEnd {
             job,
             outcome: JobOutcome::Missed,
             critical: false,
             overran: false,
-            demoted: false,
+            service: JobService { level, demoted: false },
             epoch,
             origin: release,
             release,

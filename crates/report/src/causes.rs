@@ -16,7 +16,6 @@ pub(crate) fn miss(account: &ReportInput<'_>, end: &JobEnd) -> MissSummary {
     let behind = blame.and_then(|blame| most_behind(system, blame));
     let phases = Phases::of(system, end);
     let epoch = &system.epochs[usize::from(end.epoch).min(system.epochs.len() - 1)];
-    let setting = &epoch.settings[end.job.operation.index()];
     let operation = &system.operation(end.job.operation).name;
     let reached = |instant: Instant| (instant != Instant::NEVER).then_some(instant.as_nanos());
     MissSummary {
@@ -46,7 +45,7 @@ pub(crate) fn miss(account: &ReportInput<'_>, end: &JobEnd) -> MissSummary {
         },
         explanation: match blame {
             Some(blame) => blamed::because(system, blame, account.threads),
-            None => explain(&phases, end, setting.wcet),
+            None => explain(&phases, end, end.wcet(system)),
         },
         behind_ns: behind.as_ref().map(|(_, span)| span.as_nanos()),
         behind: behind.map(|(name, _)| name),

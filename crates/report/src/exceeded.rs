@@ -168,7 +168,7 @@ mod tests {
             outcome: JobOutcome::Made,
             critical: false,
             overran: consumed > Span::from_millis(2),
-            demoted: false,
+            service: Default::default(),
             epoch: 0,
             origin: Instant::ZERO,
             release: Instant::ZERO,

@@ -52,7 +52,10 @@ fn built_in_work_of_exactly_its_worst_case_is_not_stopped() {
     ",
         );
         assert_eq!(
-            (ran.count("exact", JobOutcome::Stopped), ran.ends().filter(|end| end.demoted || end.overran).count()),
+            (
+                ran.count("exact", JobOutcome::Stopped),
+                ran.ends().filter(|end| end.service.demoted || end.overran).count()
+            ),
             (0, 0)
         );
         assert!(ran.finished_jobs("exact") >= 39);
@@ -81,7 +84,7 @@ fn demoted_work_continues_in_idle_time_and_delays_no_job() {
             return;
         }
         let ends = ran.ends_of("greedy");
-        let demoted = ends.iter().filter(|end| end.demoted && end.outcome.finished()).count();
+        let demoted = ends.iter().filter(|end| end.service.demoted && end.outcome.finished()).count();
         assert!(demoted >= 5, "{ends:?}");
         assert_eq!(ran.count("steady", JobOutcome::Missed), 0, "the lane below it is not delayed");
         // No work is lost between the threads.
@@ -123,7 +126,7 @@ fn a_demoted_body_is_not_entered_again_before_it_is_out() {
         assert!(entered.load(Ordering::SeqCst) >= 4);
         if privileged(&ran) {
             assert_eq!(ran.count("steady", JobOutcome::Missed), 0, "{:?}", ran.ends_of("steady"));
-            assert!(ran.ends_of("greedy").iter().any(|end| end.demoted));
+            assert!(ran.ends_of("greedy").iter().any(|end| end.service.demoted));
         }
         ran.replay();
     });

@@ -127,7 +127,7 @@ fn a_job_beyond_its_worst_case_is_stopped_or_demoted_by_on_overrun() {
     let demote = build(OnOverrun::Demote);
     assert_eq!(demote.schedule("tame", 15.0), [(2., 5.)]);
     assert_eq!(demote.schedule("wild", 15.0), [(0., 9.)]);
-    assert!(ends(&demote.run(15.0)).any(|end| end.demoted && end.overran));
+    assert!(ends(&demote.run(15.0)).any(|end| end.service.demoted && end.overran));
 }
 
 /// Start and end of the stopped jobs of an operation, in milliseconds.

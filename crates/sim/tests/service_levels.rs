@@ -9,6 +9,7 @@ use hyoshi_model::*;
 use hyoshi_replay::blame::{Blame, Interest, ResponsePart};
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::stats::Phases;
 use hyoshi_trace::{DispatchDecision, JobOutcome, TraceEvent};
 
 /// A load chain with a fixed rate, and a follower of an adapted rate. From 20 s to 40 s other work needs 40 % more.
@@ -105,6 +106,7 @@ fn an_overrun_is_the_time_beyond_the_level() {
     for account in accounts.filter(|account| account.end.job.operation == OperationId(0)) {
         let overran = account.total(|part| matches!(part, ResponsePart::Overran));
         assert_eq!((overran.as_nanos() * 5, account.end.overran), (account.wcet.as_nanos(), true), "{account:?}");
+        assert_eq!(Phases::of(&system, &account.end).overran, overran, "{account:?}");
         seen.insert(account.wcet.as_nanos());
     }
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), [2_000_000, 10_000_000]);

@@ -4,7 +4,7 @@
 
 use core::num::NonZeroU32;
 
-use hyoshi_model::{HostId, Instant, JobId, OperationId, ResourceId, Span};
+use hyoshi_model::{HostId, Instant, JobId, MOST_SERVICE_LEVELS, OperationId, ResourceId, Span, System, at_level};
 use serde::{Deserialize, Serialize};
 
 use crate::rated_client::RatedClient;
@@ -425,10 +425,11 @@ pub struct JobEnd {
     pub outcome: JobOutcome,
     /// Whether the job was critical. In a load chain only the first legs may be.
     pub critical: bool,
-    /// True if it used more CPU time than declared.
+    /// True if it used more CPU time than declared for its service level.
     pub overran: bool,
-    /// True if it was moved below the lanes.
-    pub demoted: bool,
+    /// How it was served.
+    #[serde(with = "service")]
+    pub service: JobService,
     /// Index of the epoch it was released in.
     pub epoch: u16,
     /// Nominal release of the root job, from which end-to-end latency counts.
@@ -455,6 +456,13 @@ pub struct JobEnd {
 }
 
 impl JobEnd {
+    /// The declared worst case of the job, at its service level.
+    pub fn wcet(&self, system: &System) -> Span {
+        let epoch = usize::from(self.epoch).min(system.epochs.len().saturating_sub(1));
+        let levels = &system.operation(self.job.operation).levels;
+        at_level(levels, self.service.level.into(), system.setting(epoch, self.job.operation).wcet)
+    }
+
     /// The same job on a clock that is ahead by `nanos`.
     pub fn by_clock_ahead(self, nanos: i64) -> JobEnd {
         let shift = |instant: Instant| match instant {
@@ -471,6 +479,15 @@ impl JobEnd {
             ..self
         }
     }
+}
+
+/// How a job was served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobService {
+    /// The place of its service level among its operation's levels; 0 without levels.
+    pub level: u8,
+    /// True if it was moved below the lanes.
+    pub demoted: bool,
 }
 
 /// The end of a job.
@@ -658,3 +675,9 @@ as_integer!(operation, OperationId, u32, |operation| operation.0, OperationId);
 as_integer!(job, JobId, (u32, u64, u16), |job| (job.operation.0, job.number, job.leg), |(operation, number, leg)| {
     JobId { operation: OperationId(operation), number, leg }
 });
+// One byte. Formats before 12 had no levels, and wrote `demoted` alone as 0 or 1.
+as_integer!(service, JobService, u8, |service| service.level << 1 | u8::from(service.demoted), |byte| JobService {
+    level: byte >> 1,
+    demoted: byte & 1 == 1
+});
+const _: () = assert!(MOST_SERVICE_LEVELS <= 1 << 7, "a level has seven bits");

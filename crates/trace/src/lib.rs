@@ -32,8 +32,8 @@ pub mod stats;
 pub mod strategy_history;
 
 pub use event::{
-    CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, NoProbe, Probe, Signal,
-    Slot, Ticket, TraceEvent, Wait,
+    CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, JobService, NoProbe,
+    Probe, Signal, Slot, Ticket, TraceEvent, Wait,
 };
 pub use feedback_history::{ClientHistory, FeedbackHistories, FeedbackHistory, FeedbackPoint, SteadyState};
 pub use rated_client::{ClientLabel, RatedClient};

@@ -229,7 +229,7 @@ mod tests {
             outcome: JobOutcome::Made,
             critical: true,
             overran: false,
-            demoted: false,
+            service: Default::default(),
             epoch: 0,
             origin: at(0),
             release: at(0),

@@ -9,8 +9,8 @@ use hyoshi_trace::recording::{
     Fact, FactLevel, RangeCheck, RangeError, ReadError, RecordedEvent, RecordingSize, WriteError,
 };
 use hyoshi_trace::{
-    ClientLabel, CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, RatedClient, RecordingHeader,
-    RecordingReader, RecordingWriter, Signal, Slot, Splits, Stats, TraceEvent,
+    ClientLabel, CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobService, RatedClient,
+    RecordingHeader, RecordingReader, RecordingWriter, Signal, Slot, Splits, Stats, TraceEvent,
 };
 use proptest::prelude::*;
 
@@ -116,14 +116,11 @@ fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
             offset,
             error
         })),
-        (0u64..1 << 40, 0u64..1 << 20).prop_map(|(release, number)| {
+        (0u64..1 << 40, 0u64..1 << 20, 0u8..8, any::<bool>()).prop_map(|(release, number, level, demoted)| {
             let release = Instant::from_nanos(release);
-            TraceEvent::Decision(DispatchDecision::End(systems::job(
-                0,
-                number,
-                release,
-                release + Span::from_micros(number + 1_000),
-            )))
+            let end = systems::job(0, number, release, release + Span::from_micros(number + 1_000));
+            let service = JobService { level, demoted };
+            TraceEvent::Decision(DispatchDecision::End(JobEnd { service, ..end }))
         }),
     ];
     let entry = (0u32..3, any::<u64>(), event).prop_map(|(processor, now, event)| RecordedEvent {
@@ -298,6 +295,12 @@ fn events_of_earlier_versions_keep_their_numbers() {
     let sample = Input::Sample { utilisation: None };
     assert_eq!(bytes(TraceEvent::Input(sample)), [0, 17, 0]);
     assert_eq!(bytes(TraceEvent::Input(Input::Leave { client: 3 })), [0, 19, 3]);
+    // The end of a job has one byte for its level and whether it was demoted.
+    for (level, demoted, byte) in [(0, false, 0), (0, true, 1), (3, true, 7)] {
+        let end = JobEnd { service: JobService { level, demoted }, ..systems::job(2, 9, Instant::ZERO, Instant::ZERO) };
+        let written = bytes(TraceEvent::Decision(DispatchDecision::End(end)));
+        assert_eq!(written[..10], [1, 8, 2, 9, 0, 0, 1, 0, byte, 0]);
+    }
     // A recording of an earlier version is read.
     let entry = RecordedEvent { processor: ProcessorId(0), now: Instant::ZERO, event: TraceEvent::Decision(discard) };
     let mut earlier = recorded(&[entry]);
@@ -406,6 +409,16 @@ fn numbers_beyond_the_system_and_decreasing_times_are_range_errors() {
     assert_eq!(range_error(&[entry(0, 5, clock(0, -5))]), None);
     assert_eq!(range_error(&[entry(0, 5, clock(1, -5))]), unknown("host", 1, 1));
     assert_eq!(range_error(&[entry(0, 5, clock(0, i64::MIN))]), Some(RangeError::Beyond { at: at(5) }));
+    let levels = systems::with_levels();
+    for (operation, level, of) in [(0, 1, 2), (0, 2, 2), (1, 0, 1), (1, 1, 1)] {
+        let service = JobService { level, demoted: false };
+        let end = DispatchDecision::End(JobEnd { service, ..systems::job(operation, 0, at(0), at(1)) });
+        for decision in [end, DispatchDecision::Level { operation: OperationId(operation), level }] {
+            let checked = RangeCheck::new(&levels).check(&entry(0, 5, TraceEvent::Decision(decision))).err();
+            let expected = if usize::from(level) < of { None } else { unknown("service level", level.into(), of) };
+            assert_eq!(checked, expected, "{decision:?}");
+        }
+    }
     let part = RangeCheck::new(&system).of_part(&[]).check(&entry(0, 5, tick));
     assert_eq!(part, Err(RangeError::NotContained { processor: ProcessorId(0), at: at(5) }));
     let range_error = range_error(&[entry(0, 5, end(77))]).unwrap().to_string();

@@ -4,7 +4,7 @@ use crate::systems;
 
 use hyoshi_model::*;
 use hyoshi_trace::stats::{Phase, Phases};
-use hyoshi_trace::{JobEnd, JobOutcome, Stats};
+use hyoshi_trace::{JobEnd, JobOutcome, JobService, Stats};
 use systems::{at, job, millis, periodic, setting, uniform};
 
 #[test]
@@ -98,4 +98,22 @@ fn the_phases_of_a_miss_add_up_to_its_response_time() {
     assert_eq!(Phases { executed: millis(11), ..Phases::default() }.longest(), Phase::TooShort);
     let never_started = JobEnd { start: Instant::NEVER, consumed: Span::ZERO, ..late };
     assert_eq!(Phases::of(&system, &never_started).waited, millis(11));
+}
+
+#[test]
+fn a_job_overruns_the_worst_case_of_its_service_level() {
+    let system = systems::with_levels();
+    let late = |level, leg| JobEnd {
+        job: JobId { leg, ..job(0, 0, at(0), at(11)).job },
+        service: JobService { level, demoted: false },
+        start: at(0),
+        consumed: millis(4),
+        ..job(0, 0, at(0), at(11))
+    };
+    // The levels have 1 and 4 ms. The jobs used 4 ms and were held for 7 ms.
+    for leg in [0, 1] {
+        let phases = [0, 1].map(|level| Phases::of(&system, &late(level, leg)));
+        assert_eq!(phases.map(|one| (one.executed, one.overran)), [(millis(1), millis(3)), (millis(4), Span::ZERO)]);
+        assert!(phases.iter().all(|one| one.held == millis(7)));
+    }
 }

@@ -1,7 +1,7 @@
 //! Lanes' queues and tokens, and the end of jobs.
 
 use hyoshi_model::{Instant, OnMiss, ResourceId, Span};
-use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, Probe, Signal, Slot, Ticket};
+use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, JobService, Probe, Signal, Slot, Ticket};
 
 use super::Dispatcher;
 use crate::effects::Effects;
@@ -257,7 +257,7 @@ fn job_end(now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) -> JobE
         critical: job.critical,
         // A stopped job would have.
         overran: consumed > job.wcet || job.overran,
-        demoted: job.demoted,
+        service: JobService { level: job.service_level, demoted: job.demoted },
         epoch: job.epoch,
         origin: job.origin,
         release: job.release,

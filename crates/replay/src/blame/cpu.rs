@@ -7,7 +7,7 @@
 use foldhash::{HashMap, HashMapExt};
 use hyoshi_dispatch::kernel::{BACKGROUND, Kernel, level};
 use hyoshi_dispatch::{Job, JobState, LaneMask, cap::OPEN, lanes_of};
-use hyoshi_model::{Guard, Instant, JobId, Preemption, ResourceId, Span, System};
+use hyoshi_model::{Guard, Instant, JobId, Preemption, ResourceId, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{CpuEvent, CpuUser, DispatchDecision, Input, JobEnd, Slot, TraceEvent, Wait};
 
@@ -25,8 +25,6 @@ pub(super) struct LiveJob {
     pub arrival: Arrival,
     /// Its open breakdown.
     pub breakdown: Option<Box<super::breakdown::OpenBreakdown>>,
-    /// The worst case of its service level, if its operation has levels.
-    pub wcet: Option<Span>,
     lane: u8,
     /// Its position in the dispatcher's table, after its start.
     slot: Option<Slot>,
@@ -165,12 +163,8 @@ impl<'a> CpuTracker<'a> {
         self.jobs.get_mut(&job)
     }
 
-    /// The job at a position of the dispatcher's table, and the epoch of its release.
-    pub(super) fn at(&self, slot: Slot) -> Option<(JobId, usize)> {
-        self.job(slot).map(|job| (job.id, usize::from(job.epoch)))
-    }
-
-    fn job(&self, slot: Slot) -> Option<&Job> {
+    /// The job at a position of the dispatcher's table, if known.
+    pub(super) fn job(&self, slot: Slot) -> Option<&Job> {
         self.replay.as_ref()?.dispatcher().live_job(slot)
     }
 
@@ -395,12 +389,8 @@ impl<'a> CpuTracker<'a> {
             }
             DispatchDecision::Ready { job, lane, .. } => {
                 let lane = (*lane).min(self.lanes.len() as u8 - 1);
-                let leveled =
-                    self.system.operations.get(job.operation.index()).is_some_and(|one| !one.levels.is_empty());
-                let replay = self.replay.as_ref().filter(|_| leveled);
-                let wcet = replay.and_then(|replay| Some(replay.dispatcher().waiting_job(*job, lane)?.wcet));
                 let Some(live) = self.begin(now, *job) else { return };
-                (live.lane, live.released, live.wcet) = (lane, true, wcet);
+                (live.lane, live.released) = (lane, true);
                 self.hold_others(now, *job);
                 self.job_transition(now, *job, JobTransition::Ready, emit);
             }

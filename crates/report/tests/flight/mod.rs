@@ -135,7 +135,7 @@ pub fn flight() -> Flight {
                 outcome: JobOutcome::Made,
                 critical: system.operation(operation).critical || leg < setting.critical_legs,
                 overran: ran > setting.wcet,
-                demoted: false,
+                service: Default::default(),
                 epoch: epoch as u16,
                 origin: release,
                 release,

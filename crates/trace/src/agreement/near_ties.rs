@@ -53,9 +53,7 @@ fn with_last_start(system: &System, end: &JobEnd) -> Option<Tie> {
         JobOutcome::Cancelled if end.start == Instant::NEVER => end.end,
         _ => end.start,
     };
-    let epoch = usize::from(end.epoch).min(system.epochs.len().saturating_sub(1));
-    let wcet = system.setting(epoch, end.job.operation).wcet;
-    (dispatched != Instant::NEVER).then(|| (dispatched, end.deadline.saturating_sub(wcet)))
+    (dispatched != Instant::NEVER).then(|| (dispatched, end.deadline.saturating_sub(end.wcet(system))))
 }
 
 /// The near-tie closest to `at`, of those that are at most the tolerance apart. Completions before `since`, and later

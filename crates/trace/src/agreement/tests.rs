@@ -1,7 +1,8 @@
 use super::near_ties::{distance, near_tie, near_ties};
 use super::*;
+use crate::event::JobService;
 use alloc::string::String;
-use hyoshi_model::OperationId;
+use hyoshi_model::{OperationId, ServiceLevel};
 use proptest::prelude::*;
 
 /// Operations 0 to 7 are periodic; 8 is on the other processor, after 0; 9 and 10 are after 8, and 10 has a guard.
@@ -28,7 +29,7 @@ fn job(operation: u32, release: u64, start: u64, end: u64, deadline: u64) -> Job
         outcome: if end <= deadline { JobOutcome::Made } else { JobOutcome::Missed },
         critical: false,
         overran: false,
-        demoted: false,
+        service: Default::default(),
         epoch: 0,
         origin: at(release),
         release: at(release),
@@ -318,6 +319,33 @@ fn the_last_start_by_the_worst_case_is_a_near_tie_if_the_processor_cancels() {
         let compared = compare(&system, &[both], at(1_000_000), TOLERANCE).remove(0);
         assert_eq!((compared.near_ties.len(), compared.disagreements.len()), expected, "{compared:?}");
         let both = ProcessorEnds { simulated: &run, run: &simulated };
+        let compared = compare(&system, &[both], at(1_000_000), TOLERANCE).remove(0);
+        assert_eq!((compared.near_ties.len(), compared.disagreements.len()), expected, "{compared:?}");
+    }
+}
+
+#[test]
+fn the_last_start_of_a_job_is_that_of_its_service_level() {
+    let level = |micros| ServiceLevel { name: alloc::format!("{micros}"), wcet: Span::from_micros(micros), value: 1 };
+    let system = chains().with(|system| {
+        system.processors[0].cancel = true;
+        system.operations[1].levels = alloc::vec![level(600), level(1_000)];
+    });
+    // Job 1 can start until 500 us at the level of 600 us, and until 100 us at that of 1 ms.
+    for (level, expected) in [(0, (1, 0)), (1, (0, 1))] {
+        let of_level = JobEnd { service: JobService { level, demoted: false }, ..job(1, 0, 480, 700, 1_100) };
+        let simulated = [job(0, 0, 0, 480, 9_000), of_level];
+        let run = [
+            job(0, 0, 0, 510, 9_000),
+            JobEnd {
+                outcome: JobOutcome::Cancelled,
+                start: Instant::NEVER,
+                end: at(510),
+                consumed: Span::ZERO,
+                ..of_level
+            },
+        ];
+        let both = ProcessorEnds { simulated: &simulated, run: &run };
         let compared = compare(&system, &[both], at(1_000_000), TOLERANCE).remove(0);
         assert_eq!((compared.near_ties.len(), compared.disagreements.len()), expected, "{compared:?}");
     }

@@ -15,7 +15,8 @@ use crate::event::{CpuEvent, DispatchDecision, Input, JobEnd, Signal, Slot, Trac
 /// Checks the events of a recording one by one, in order.
 #[derive(Clone, Debug)]
 pub struct RangeCheck {
-    operations: usize,
+    /// By operation: the number of its service levels, or 1 without levels.
+    levels: Vec<usize>,
     resources: usize,
     epochs: usize,
     slots: usize,
@@ -88,7 +89,7 @@ impl RangeCheck {
         // The dispatchers' own bound on live jobs, of all processors together.
         let live = system.operations.iter().map(|operation| operation.queue.most_jobs());
         RangeCheck {
-            operations: system.operations.len(),
+            levels: system.operations.iter().map(|operation| operation.levels.len().max(1)).collect(),
             resources: system.resources.len(),
             epochs: system.epochs.len().max(1),
             slots: live.fold(0, usize::saturating_add),
@@ -187,8 +188,8 @@ impl RangeCheck {
             }
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
-            | DispatchDecision::Level { operation, .. }
             | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),
+            DispatchDecision::Level { operation, level } => self.level(at, *operation, *level),
             DispatchDecision::Send(signal) => self.signal(at, signal),
             DispatchDecision::End(end) => self.end(at, end),
         }
@@ -196,7 +197,7 @@ impl RangeCheck {
 
     #[inline]
     fn end(&self, at: Instant, end: &JobEnd) -> Result<(), RangeError> {
-        self.job(at, end.job)?;
+        self.level(at, end.job.operation, end.service.level)?;
         self.epoch(at, end.epoch)?;
         // A job that was never queued or started has no such instant.
         within(at, &[end.origin, end.release, end.end, end.deadline, or_never(end.ready), or_never(end.start)])?;
@@ -213,7 +214,12 @@ impl RangeCheck {
     }
 
     fn operation(&self, at: Instant, operation: OperationId) -> Result<(), RangeError> {
-        known(at, "operation", operation.0.into(), self.operations)
+        known(at, "operation", operation.0.into(), self.levels.len())
+    }
+
+    fn level(&self, at: Instant, operation: OperationId, level: u8) -> Result<(), RangeError> {
+        self.operation(at, operation)?;
+        known(at, "service level", level.into(), self.levels[operation.index()])
     }
 
     fn resource(&self, at: Instant, resource: ResourceId) -> Result<(), RangeError> {

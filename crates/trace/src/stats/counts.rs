@@ -31,7 +31,7 @@ impl Counts {
         self.outcomes[end.outcome as usize] += 1;
         self.enqueued += u64::from(end.ready != Instant::NEVER);
         self.overran += u64::from(end.overran);
-        self.demoted += u64::from(end.demoted);
+        self.demoted += u64::from(end.service.demoted);
         self.unfinished += u64::from(unfinished(end));
         self.consumed = plus(self.consumed, end.consumed);
     }

@@ -49,8 +49,7 @@ impl Phases {
     /// The phases of one job.
     pub fn of(system: &System, end: &JobEnd) -> Phases {
         let epoch = usize::from(end.epoch).min(system.epochs.len() - 1);
-        let setting = system.setting(epoch, end.job.operation);
-        let upstream = match setting.deadline {
+        let upstream = match system.setting(epoch, end.job.operation).deadline {
             Deadline::Own(_) => Span::ZERO,
             Deadline::Origin(_) => end.release.since(end.origin),
         };
@@ -60,10 +59,10 @@ impl Phases {
             let upstream = upstream + queued.since(end.release);
             return Phases {
                 upstream,
-                ..Phases::from_ready(setting.wcet, &JobEnd { release: queued, ready: queued, ..*end })
+                ..Phases::from_ready(end.wcet(system), &JobEnd { release: queued, ready: queued, ..*end })
             };
         }
-        Phases { upstream, ..Phases::from_ready(setting.wcet, end) }
+        Phases { upstream, ..Phases::from_ready(end.wcet(system), end) }
     }
 
     fn from_ready(wcet: Span, end: &JobEnd) -> Phases {

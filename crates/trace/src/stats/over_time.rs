@@ -146,7 +146,7 @@ mod tests {
             outcome,
             critical,
             overran: false,
-            demoted: false,
+            service: Default::default(),
             epoch: 0,
             origin: at,
             release: at,

@@ -87,7 +87,7 @@ mod tests {
             outcome: JobOutcome::Missed,
             critical: false,
             overran: false,
-            demoted: false,
+            service: Default::default(),
             epoch: 0,
             origin: at(0),
             release: at(0),

@@ -108,6 +108,15 @@ pub fn uniform(system: &mut Contents, setting: Setting) {
     system.epochs[0].settings = Arc::from(vec![setting; system.operations.len()]);
 }
 
+/// One operation with levels of 1 and 4 ms, and another without.
+pub fn with_levels() -> System {
+    let level = |wcet| ServiceLevel { name: format!("{wcet}"), wcet: millis(wcet), value: 1 };
+    periodic(2).with(|system| {
+        uniform(system, setting(millis(10), millis(4)));
+        system.operations[0].levels = vec![level(1), level(4)];
+    })
+}
+
 /// A job that was released at the beginning of its period, started at once, ran for 1 ms and finished at `end`.
 pub fn job(operation: u32, number: u64, release: Instant, end: Instant) -> JobEnd {
     let deadline = release + millis(10);
@@ -116,7 +125,7 @@ pub fn job(operation: u32, number: u64, release: Instant, end: Instant) -> JobEn
         outcome: if end <= deadline { JobOutcome::Made } else { JobOutcome::Missed },
         critical: operation.is_multiple_of(2),
         overran: false,
-        demoted: false,
+        service: Default::default(),
         epoch: 0,
         origin: release,
         release,
