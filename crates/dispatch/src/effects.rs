@@ -48,9 +48,9 @@ pub struct Effects {
     pub retimed: Vec<(ProcessorId, OperationId, Span)>,
     /// After `Sample`, `Join` and `Leave`: new periods of registered clients.
     pub paced: Vec<(u16, Span)>,
-    /// Operations whose last job here has ended, for their next processors. They accumulate until the caller drains
+    /// Operations that have left this processor: the last job of each has ended. They accumulate until the caller drains
     /// them.
-    pub departed: Vec<Departure>,
+    pub departed: Vec<DepartedOperation>,
     /// Started jobs that were cancelled from outside: complete each as soon as it can be stopped. They accumulate until
     /// the caller takes them.
     pub cancelled: Vec<Slot>,
@@ -62,7 +62,7 @@ pub struct Effects {
 
 /// An operation that has left its processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departure {
+pub struct DepartedOperation {
     /// The operation here.
     pub operation: OperationId,
     /// Begin of its next period.

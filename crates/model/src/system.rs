@@ -95,7 +95,8 @@ impl Contents {
         by_root.into_iter().map(|(root, chains)| ThreadGraph::new(root, &chains)).collect()
     }
 
-    /// The operations with several processors: for each, one operation for each of them, the first one first.
+    /// For each declared operation with several processors: its operations, one for each processor, in the order of
+    /// `on`.
     pub fn movable(&self) -> Vec<Vec<OperationId>> {
         let mut all: BTreeMap<OperationId, Vec<OperationId>> = BTreeMap::new();
         for (id, one) in (0..).map(OperationId).zip(&self.operations) {
@@ -106,17 +107,17 @@ impl Contents {
         all.into_values().collect()
     }
 
-    /// Whether an operation has several processors, and this is one of its places.
+    /// Whether an operation has several processors.
     pub fn moves(&self, id: OperationId) -> bool {
         let next = self.operations.get(id.index() + 1);
         self.operation(id).home.is_some() || next.is_some_and(|next| next.home == Some(id))
     }
 
-    /// By operation: why it must stay on its processor; `None` if it is a periodic one by itself.
+    /// By operation: why it must stay on its processor; `None` if it is an independent periodic one.
     pub fn obstacles_to_moves(&self) -> Vec<Option<&'static str>> {
         let of = |one: &Operation| {
             [
-                (one.trigger != Trigger::Periodic, "time does not release it"),
+                (one.trigger != Trigger::Periodic, "it is not periodic"),
                 (one.calls_any, "it calls objects"),
                 (!one.reads.is_empty(), "it reads outputs of other operations"),
                 (one.replication.is_some(), "its output has replicas"),
@@ -131,7 +132,7 @@ impl Contents {
         self.events.iter().for_each(|event| mark(&event.suppliers, "it supplies an event"));
         self.chains.iter().for_each(|chain| mark(&chain.path, "it is part of a chain"));
         for one in &self.operations {
-            mark(one.trigger.predecessors(), "other operations follow it");
+            mark(one.trigger.predecessors(), "it triggers another operation");
             mark(&one.reads, "other operations read its output");
         }
         all
@@ -250,8 +251,8 @@ pub struct Operation {
     pub name: String,
     /// The processor on which it runs.
     pub on: ProcessorId,
-    /// The operation at the first of several processors, if this one stands for a further one: it releases jobs only
-    /// after the operation has moved here.
+    /// If this is an operation at a further processor: the same one at its first processor. This one releases jobs only
+    /// after a move here.
     pub home: Option<OperationId>,
     /// The trigger of its jobs.
     pub trigger: Trigger,

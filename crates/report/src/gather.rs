@@ -26,7 +26,7 @@ const WORST: usize = 20;
 /// Misses of one operation, or of the instances of one template, among them.
 const WORST_OF_ONE: usize = 3;
 
-/// Moves of operations that are notes.
+/// The most moves of operations in notes.
 const MOVES: usize = 8;
 
 impl ReportInput<'_> {

@@ -173,9 +173,9 @@ pub enum RunNote {
         utilisation: u32,
         /// The measured utilisation of the saturated processor, in percent.
         measured: u32,
-        /// That processor.
+        /// The saturated processor.
         from: String,
-        /// The other one.
+        /// The processor with room.
         to: String,
     },
     /// Steps of a group were skipped, because earlier ones needed too much time.
@@ -289,8 +289,8 @@ impl fmt::Display for RunNote {
             ),
             RunNote::ProposedMove { operation, utilisation, measured, from, to } => write!(
                 f,
-                "processor `{from}` was at {measured} % of its CPU with the lowest rates, above its set point; `{to}` has \
-                 room for `{operation}` ({utilisation} %): write on = [\"{from}\", \"{to}\"], so that it can move"
+                "processor `{from}` was above its set point at the lowest rates ({measured} % of the CPU); `{to}` has \
+                 room for `{operation}` ({utilisation} %): write on = [\"{from}\", \"{to}\"] in its table"
             ),
             RunNote::SkippedSteps(GroupSteps { algorithm, steps, skipped, .. }) => write!(
                 f,

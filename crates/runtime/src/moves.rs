@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyoshi_control::feedback::{ProposedMove, Reallocator};
-use hyoshi_dispatch::Departure;
+use hyoshi_dispatch::DepartedOperation;
 use hyoshi_model::{ProcessorId, System};
 use hyoshi_os::PiMutex;
 
@@ -26,7 +26,7 @@ pub(crate) struct OperationMoves {
 struct MoveArrivals {
     some: AtomicBool,
     /// Each operation is in it at most once.
-    all: PiMutex<Vec<(Departure, Option<Box<BodyCell>>)>>,
+    all: PiMutex<Vec<(DepartedOperation, Option<Box<BodyCell>>)>>,
 }
 
 impl OperationMoves {
@@ -44,7 +44,7 @@ impl OperationMoves {
     }
 
     /// An operation with its body arrives at a processor. The caller wakes the release thread there.
-    pub fn pass(&self, to: ProcessorId, departure: Departure, cell: Option<Box<BodyCell>>) {
+    pub fn pass(&self, to: ProcessorId, departure: DepartedOperation, cell: Option<Box<BodyCell>>) {
         let arrivals = &self.arrivals[to.index()];
         arrivals.all.lock().push((departure, cell));
         arrivals.some.store(true, Ordering::Release);
@@ -57,7 +57,7 @@ impl OperationMoves {
     }
 
     /// An operation that arrives at a processor.
-    pub fn take(&self, at: ProcessorId) -> Option<(Departure, Option<Box<BodyCell>>)> {
+    pub fn take(&self, at: ProcessorId) -> Option<(DepartedOperation, Option<Box<BodyCell>>)> {
         self.arrivals[at.index()].all.lock().pop()
     }
 }

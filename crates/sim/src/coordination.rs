@@ -1,8 +1,8 @@
-//! What decides about several processors: the coordinators of groups, and the moves of operations between processors.
-//! Both are outside the processors, and use no CPU.
+//! Decisions about several processors: the coordinators of groups, and the moves of operations between processors. Both
+//! are outside the processors, and use no CPU.
 
 use hyoshi_control::feedback::{Coordinator, GroupSteps, ProposedMove, Reallocator};
-use hyoshi_dispatch::Departure;
+use hyoshi_dispatch::DepartedOperation;
 use hyoshi_model::{Instant, ProcessorId, System};
 use hyoshi_trace::{Input, Probe};
 
@@ -85,11 +85,11 @@ impl Coordination {
         }
     }
 
-    /// Operations whose last jobs have ended arrive at their next processors.
+    /// If the last job of a departing operation has ended, the operation arrives at its next processor.
     fn end_moves<P: Probe>(&mut self, system: &System, cpus: &mut [SimulatedCpu<'_, P>], now: Instant) {
         let Some(law) = &mut self.reallocator else { return };
         for from in 0..cpus.len() {
-            for Departure { operation, nominal, number } in cpus[from].take_departed() {
+            for DepartedOperation { operation, nominal, number } in cpus[from].take_departed() {
                 let Some(operation) = law.destination(operation) else { continue };
                 law.arrived(operation);
                 let to = system.operation(operation).on;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hyoshi_dispatch::kernel::BACKGROUND;
 use hyoshi_dispatch::{
-    CompletionTransport, Departure, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run,
+    CompletionTransport, DepartedOperation, Dispatcher, Effects, JobState, Kernel, LaneMask, OverrunAction, Run,
 };
 use hyoshi_model::{HopChoice, Instant, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
@@ -368,7 +368,7 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     }
 
     /// Operations that have left this processor, since the last call. If known inputs contain the arrivals: none.
-    pub fn take_departed(&mut self) -> Vec<Departure> {
+    pub fn take_departed(&mut self) -> Vec<DepartedOperation> {
         if self.effects.departed.is_empty() {
             return Vec::new();
         }

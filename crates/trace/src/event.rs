@@ -179,7 +179,7 @@ pub enum Input {
         /// The operation on this processor.
         #[serde(with = "operation")]
         operation: OperationId,
-        /// Begin of its next period. It may be past: then the omitted jobs are released at once.
+        /// Begin of its next period. If it is past, the jobs due since then are released at once.
         #[serde(with = "instant")]
         nominal: Instant,
         /// The number of its next job.

@@ -13,8 +13,8 @@
 //! - [`assign`]: the tasks, and the table of rate assigners; [`proportional`] and [`value`] are two of them.
 //! - [`analysis`]: stability, settling time and limits of a loop, before it runs.
 //! - `eucon`, with the feature of that name: EUCON, for several processors that end-to-end tasks couple.
-//! - [`reallocation`]: moves of operations between processors, if the lowest rates are too high.
 //! - [`deucon`]: its decentralised form. [`coordinator`] runs both for the groups of a system.
+//! - [`reallocation`]: moves operations away from saturated processors.
 //!
 //! ```
 //! use hyoshi_control::feedback::{

@@ -1,8 +1,8 @@
 //! Moves operations from a saturated processor to another one of its host.
 //!
-//! A loop cannot hold its set point if its processor is above it at the lowest rates and levels of all its tasks: the
-//! processor is *saturated*. Then [`Reallocator`] looks for an operation that another processor has room for. If the
-//! file names that processor in `on`, the operation moves there; if not, it is only proposed.
+//! If a processor is above its loop's set point at the lowest rates and levels, it is *saturated*: the loop cannot lower
+//! the load further. [`Reallocator`] then selects an operation that fits on another processor. If `on` names that
+//! processor, the operation moves; otherwise the move is proposed.
 //!
 //! ```text
 //!            sample of its processor                       last job here has ended
@@ -10,13 +10,13 @@
 //!    saturated for 5 samples, room elsewhere              its next release is there
 //! ```
 //!
-//! The load of the other processor at its own lowest rates decides, not its present one: its loop then makes room. That
-//! load is expected to be `U least / declared`, as if all its jobs had one ratio of actual to declared execution times.
+//! The load of the other processor is estimated at its lowest rates, because its loop can lower them. The estimate is
+//! `U least / declared`: it assumes one ratio of actual to declared execution times for all its jobs.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use hyoshi_model::{Contents, FeedbackLoop, OperationId, ProcessorId};
+use hyoshi_model::{Contents, FeedbackLoop, HostId, OperationId, ProcessorId};
 
 /// The load of a processor in one sampling period. All are parts of its CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,17 +27,17 @@ pub struct ProcessorLoad {
     pub set_point: f64,
     /// The declared utilisation at the present rates and levels.
     pub declared: f64,
-    /// The same at the lowest ones.
+    /// The declared utilisation at the lowest rates and levels.
     pub least: f64,
 }
 
 impl ProcessorLoad {
-    /// Whether it is above its set point by 2 % of that, at the lowest rates and levels.
+    /// Whether the utilisation exceeds the set point by more than 2 % of the set point, at the lowest rates and levels.
     fn is_saturated(&self) -> bool {
         self.declared <= self.least * (1.0 + 1e-6) && self.utilisation > self.set_point * 1.02
     }
 
-    /// What is free at the lowest rates and levels, with 5 % of the set point as a margin.
+    /// The free utilisation at the lowest rates and levels, less 5 % of the set point as a margin.
     fn room(&self) -> f64 {
         let ratio = if self.declared > 0.0 { self.least / self.declared } else { 1.0 };
         self.set_point * 0.95 - self.utilisation * ratio.min(1.0)
@@ -74,6 +74,8 @@ pub struct Reallocator {
     /// By processor.
     loads: Vec<Measured>,
     operations: Vec<PlacedOperation>,
+    /// By processor.
+    hosts: Vec<HostId>,
     /// By processor: the latest proposal.
     proposals: Vec<Option<ProposedMove>>,
 }
@@ -109,8 +111,8 @@ const SATURATED: u32 = 5;
 const SETTLING: u32 = 2;
 
 impl PlacedOperation {
-    /// Samples after a move before the next one. Each move of an operation that follows within [`Self::SOON`] samples
-    /// doubles this time, up to [`Self::MOST`]: the loads differ from what was expected.
+    /// Samples after a move before the next one. If an operation moves again within [`Self::SOON`] samples, or within
+    /// twice its pause, the pause doubles, up to [`Self::MOST`]: the loads differ from what was expected.
     const FIRST: u64 = 8;
     const MOST: u64 = 512;
     const SOON: u64 = 128;
@@ -128,7 +130,7 @@ impl PlacedOperation {
     }
 }
 
-/// A possible move: its operation and place, the operation's utilisation, and what then remains of the room.
+/// A possible move: its operation and place, the operation's utilisation, and the remaining room.
 type Candidate = (usize, usize, f64, f64);
 
 impl Reallocator {
@@ -163,11 +165,13 @@ impl Reallocator {
         }
         let count = contents.processors.len();
         let loads = vec![Measured::default(); count];
-        (!operations.is_empty()).then(|| Reallocator { loads, operations, proposals: vec![None; count] })
+        let hosts = contents.processors.iter().map(|one| one.host).collect();
+        (!operations.is_empty()).then(|| Reallocator { loads, operations, hosts, proposals: vec![None; count] })
     }
 
     /// A processor has sampled. `expected` returns the utilisation of an operation there at its lowest rate and level,
-    /// as a part of the CPU; `None` if too few of its jobs have ended. Returns the operation that must leave it.
+    /// as a part of the CPU; `None` if too few of its jobs have ended. Returns the operation that must
+    /// leave `processor`.
     pub fn sample(
         &mut self,
         processor: ProcessorId,
@@ -183,7 +187,7 @@ impl Reallocator {
         let is_saturated = load.is_some_and(|load| load.is_saturated());
         (measured.load, measured.saturated) = (load, if is_saturated { measured.saturated + 1 } else { 0 });
         let (load, saturated) = (load?, measured.saturated);
-        if saturated < SATURATED || self.operations.iter().any(|one| one.moving) {
+        if saturated < SATURATED || self.is_moving(self.hosts[processor.index()]) {
             return None;
         }
         let candidates = |permitted: bool| {
@@ -215,7 +219,12 @@ impl Reallocator {
         None
     }
 
-    /// The operation on the processor to which one moves; `None` if it does not move.
+    /// Whether an operation of a host is on its way.
+    fn is_moving(&self, host: HostId) -> bool {
+        self.operations.iter().any(|one| one.moving && self.hosts[one.places[one.at].0.index()] == host)
+    }
+
+    /// The same operation on its new processor; `None` if `from` is not moving.
     pub fn destination(&self, from: OperationId) -> Option<OperationId> {
         let mut moving = self.operations.iter().filter(|one| one.moving);
         let one = moving.find(|one| one.places.iter().any(|(_, id)| *id == from))?;
@@ -230,7 +239,7 @@ impl Reallocator {
         self.settle(position);
     }
 
-    /// An operation moves to its processor, or has arrived there.
+    /// Ignores samples of the new processor until the operation has arrived, and the first [`SETTLING`] ones after that.
     fn settle(&mut self, position: usize) {
         let one = &self.operations[position];
         let settling = if one.moving { u32::MAX } else { SETTLING };
@@ -243,7 +252,8 @@ impl Reallocator {
     }
 }
 
-/// Whether a loop's processor takes part in moves: the loop has a set point of the utilisation, and its own law.
+/// Whether operations can move to and from a loop's processor: the loop has a set point of the utilisation, and its own
+/// law.
 pub fn moves_operations(one: &FeedbackLoop) -> bool {
     one.algorithm.uses_utilisation() && !one.algorithm.is_of_group()
 }
@@ -348,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_permit_is_proposed() {
+    fn a_move_that_the_file_does_not_permit_is_proposed() {
         let mut plant = Plant::new(&[0.05, 0.05], &[(0, 0.35), (0, 0.3)], false);
         plant.run(20);
         assert_eq!(plant.moves, 0);
@@ -367,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_is_wanted_nowhere_moves_less_and_less_often() {
+    fn an_operation_that_saturates_each_processor_moves_less_and_less_often() {
         let system = contents(2, &[(0, true)]);
         let mut law = Reallocator::of(&system).unwrap();
         let mut moves = 0;
@@ -392,7 +402,7 @@ mod tests {
         /// With constant loads each operation moves at most once, no move saturates another processor, and in the end no
         /// move would help.
         #[test]
-        fn moves_end_and_saturate_nothing(
+        fn moves_end_and_saturate_no_processor(
             own in prop::collection::vec(0.0f64..0.9, 2..5),
             operations in prop::collection::vec((0usize..8, 0.01f64..0.5), 1..8),
         ) {

@@ -6,14 +6,15 @@
 //!   Here ──────────────► Departing ─────────────────────► Away ──────────────────────────────────────► Here
 //! ```
 //!
-//! Numbers and release times of jobs continue. Releases that were due on the way happen on arrival, so no job is lost.
+//! Numbers and release times of jobs continue. On arrival, the operation releases the jobs that were due during the move.
+//! Only jobs beyond its queue's limit are dropped.
 
 use hyoshi_control::feedback::ProcessorLoad;
 use hyoshi_model::{Instant, OperationId, at_level};
 use hyoshi_trace::Probe;
 
 use super::Dispatcher;
-use crate::effects::{Departure, Effects};
+use crate::effects::{DepartedOperation, Effects};
 use crate::operation::OperationState;
 
 /// Whether an operation releases jobs on this processor.
@@ -46,14 +47,18 @@ impl<P: Probe> Dispatcher<P> {
         self.departing += 1;
     }
 
-    /// Operations whose last job here has ended are away.
+    /// If the last job of a departing operation has ended, the operation is away.
     #[cold]
     pub(super) fn finish_departures(&mut self, effects: &mut Effects) {
         let ended = |one: &&mut OperationState| one.presence == Presence::Departing && one.unfinished == 0;
         for one in self.operations.iter_mut().filter(ended) {
             one.presence = Presence::Away;
             self.departing -= 1;
-            effects.departed.push(Departure { operation: one.id, nominal: one.nominal, number: one.next_number });
+            effects.departed.push(DepartedOperation {
+                operation: one.id,
+                nominal: one.nominal,
+                number: one.next_number,
+            });
         }
     }
 
@@ -178,7 +183,7 @@ mod tests {
         hyoshi_model::read(&text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
     }
 
-    /// One processor whose jobs need `length` steps each.
+    /// One processor. Each job needs `length` steps.
     struct Driven {
         dispatcher: Dispatcher<Releases>,
         effects: Effects,
@@ -257,7 +262,7 @@ mod tests {
                         moves += 1;
                     }
                 }
-                if let Some((due, place, Departure { nominal, number, .. })) = on_the_way
+                if let Some((due, place, DepartedOperation { nominal, number, .. })) = on_the_way
                     && due <= step
                 {
                     let input = Input::Arrive { operation: places[place], nominal, number };

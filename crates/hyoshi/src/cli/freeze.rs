@@ -39,8 +39,10 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
         return Err(error.help("omit --freeze, or replace `clients` by `min_interval` in the file"));
     }
     if let Some(one) = system.operations.iter().find_map(|operation| operation.home) {
-        let error =
-            CliError::new(format!("`{}` has several processors, which cannot be frozen", system.operation(one).name));
+        let error = CliError::new(format!(
+            "cannot freeze the rate of `{}`, which has several processors",
+            system.operation(one).name
+        ));
         return Err(error.help("omit --freeze, or name one processor in `on`"));
     }
     if let Some(one) = system.operations.iter().find(|operation| !operation.levels.is_empty()) {

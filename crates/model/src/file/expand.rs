@@ -106,12 +106,12 @@ impl<'a> Operations<'a> {
         self.further(operation).map_or(self.of(operation).on, |(processor, _)| processor)
     }
 
-    /// The operation at its first processor, if this one stands for a further one.
+    /// If this is an operation at a further processor: the same one at its first processor.
     pub fn home(&self, operation: OperationId) -> Option<OperationId> {
         self.further(operation).map(|_| OperationId(self.first[self.position(operation)]))
     }
 
-    /// The processor of an operation that stands for a further one, with its name.
+    /// If this is an operation at a further processor: that processor, with its name.
     fn further(&self, operation: OperationId) -> Option<(ProcessorId, &'a str)> {
         let position = self.position(operation);
         let place = (operation.0 - self.first[position]).checked_sub(1)?;

@@ -577,7 +577,7 @@ const OPERATION: &[Key] = &[
         "on",
         Kind::NameOrNames("processor"),
         Described("the only processor"),
-        "Where it runs; of several processors at first on the first one, and feedback loops may move it.",
+        "Its processor. If there are several, it starts on the first, and feedback loops may move it.",
     ),
     set(
         "rate",

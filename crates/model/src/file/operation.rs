@@ -190,8 +190,8 @@ impl<'a> DeclaredOperation<'a> {
         }
         if !self.further.is_empty() {
             let why = "cannot be combined with several processors in `on`";
-            let help = "name one processor, or declare the operations one by one";
-            ["count", "burst"].into_iter().for_each(|key| refuse(key, why, help));
+            refuse("count", why, "name one processor, or declare each operation separately");
+            refuse("burst", why, "name one processor, or remove `burst`");
         }
         if table.get("count").is_none() {
             refuse("stagger", "is for templates", "add `count`, or use `phase`");

@@ -23,7 +23,7 @@ pub(super) fn check(
         let first = declared.further.first().map_or(declared.name.place, |one| one.place);
         if let Some(why) = obstacles[home.index()] {
             log.error(first, format!("`{name}` cannot move to another processor: {why}"))
-                .help("name one processor in `on`; only a periodic operation by itself can move");
+                .help("name one processor in `on`; only an independent periodic operation can move");
             sound = false;
             continue;
         }
@@ -42,12 +42,13 @@ pub(super) fn check(
             let why = match found {
                 None => format!("no feedback loop measures the load of `{processor}`"),
                 Some((_, other)) if other.algorithm.is_of_group() || !other.algorithm.uses_utilisation() => {
-                    format!("{} on `{processor}` moves no operations", other.algorithm.name())
+                    format!("{} on `{processor}` cannot move operations", other.algorithm.name())
                 }
                 Some(_) => continue,
             };
+            let verb = if found.is_none() { "add" } else { "use" };
             log.error(one.place, format!("`{name}` cannot move: {why}"))
-                .help(format!("use algorithm = \"FC-U\" in [feedback.{processor}], or name one processor in `on`"));
+                .help(format!("{verb} algorithm = \"FC-U\" in [feedback.{processor}], or name one processor in `on`"));
             sound = false;
         }
     }

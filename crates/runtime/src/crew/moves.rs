@@ -1,6 +1,6 @@
 //! Operations that leave this processor, and those that arrive, each with its body.
 
-use hyoshi_dispatch::Departure;
+use hyoshi_dispatch::DepartedOperation;
 use hyoshi_model::Instant;
 use hyoshi_os::Scheduled;
 use hyoshi_trace::Input;
@@ -19,7 +19,7 @@ impl<S: Scheduled> Crew<S> {
         }
     }
 
-    /// Passes operations that have left to their next processors.
+    /// Passes each operation that has left this processor to its next one.
     #[cold]
     pub fn hand_over(&mut self, wakeups: &mut PendingWakeups) {
         let (common, operations) = (&self.common, &mut self.operations);
@@ -28,11 +28,11 @@ impl<S: Scheduled> Crew<S> {
             let own = operations.iter_mut().find(|one| one.id == departure.operation);
             let (Some(own), Some(to)) = (own, moves.law.lock().destination(departure.operation)) else { return false };
             if own.has_body && own.cell.is_none() {
-                // Its thread is about to return it.
+                // The thread of its last job has not returned the body yet.
                 return true;
             }
             let processor = common.system.operation(to).on;
-            moves.pass(processor, Departure { operation: to, ..*departure }, own.cell.take());
+            moves.pass(processor, DepartedOperation { operation: to, ..*departure }, own.cell.take());
             wakeups.wake_release(processor);
             false
         });
@@ -47,7 +47,7 @@ impl<S: Scheduled> Crew<S> {
             return false;
         }
         while let Some((departure, cell)) = moves.take(self.processor) {
-            let Departure { operation, nominal, number } = departure;
+            let DepartedOperation { operation, nominal, number } = departure;
             if let Some(own) = self.operations.iter_mut().find(|one| one.id == operation) {
                 own.cell = cell;
             }

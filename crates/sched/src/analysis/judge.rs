@@ -107,7 +107,7 @@ fn operation(
     }
     if work.adapted || verdict.fails() && site.has_loop() {
         verdict = Verdict::unknown(match &work.source {
-            ReleaseSource::Unclear(missing @ (Missing::Clients { .. } | Missing::Places { .. })) => missing.clone(),
+            ReleaseSource::Unclear(missing @ (Missing::Clients { .. } | Missing::Moves { .. })) => missing.clone(),
             _ if site.adapts_rates() => Missing::Rates,
             _ => Missing::Levels,
         });

@@ -50,7 +50,7 @@ impl<'a> ProcessorScene<'a> {
             Some(
                 missing @ (Missing::Requests { .. }
                 | Missing::Clients { .. }
-                | Missing::Places { .. }
+                | Missing::Moves { .. }
                 | Missing::Calls { .. }
                 | Missing::Rates),
             ) => missing,

@@ -204,9 +204,11 @@ pub enum Missing {
         name: String,
     },
     /// An operation may move between processors. On arrival, several of its jobs may be released at once.
-    Places {
+    Moves {
         /// Its name.
         name: String,
+        /// Its name in the file.
+        declared: String,
     },
     /// Nothing bounds the time between requests that lead to an operation.
     RareRequests {
@@ -409,8 +411,11 @@ impl fmt::Display for Missing {
                     "a feedback loop sets the rates of the clients of {name}: replace `clients` by `min_interval` to check it"
                 )
             }
-            Missing::Places { name } => {
-                write!(f, "{name} may move to another processor: name one processor in its `on` to check it")
+            Missing::Moves { name, declared } => {
+                write!(
+                    f,
+                    "{name} may move to another processor: name one processor in `on` of {declared} to check this"
+                )
             }
             Missing::RareRequests { name } => {
                 write!(f, "no bound on the time between requests that lead to {name}: its values are sampled")

@@ -245,7 +245,8 @@ fn source(system: &System, scene: Scene, id: OperationId) -> ReleaseSource {
     let (predecessors, merges) = match &operation.trigger {
         // On arrival it releases the jobs that were due on the way.
         Trigger::Periodic if system.moves(id) => {
-            return ReleaseSource::Unclear(Missing::Places { name: operation.name.clone() });
+            let declared = system.operation(operation.home.unwrap_or(id)).name.clone();
+            return ReleaseSource::Unclear(Missing::Moves { name: operation.name.clone(), declared });
         }
         Trigger::Periodic => return ReleaseSource::Periodic,
         // Requests at the least interval are the worst: periodic ones, of any phase.

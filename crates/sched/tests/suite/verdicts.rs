@@ -651,7 +651,7 @@ fn an_operation_that_moves_leaves_less_urgent_ones_unknown_on_each_of_its_proces
     let system = hyoshi_model::read(&text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let report = analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
     for (at, track) in [("one", "track"), ("two", "track@two")] {
-        let missing = Some(Missing::Places { name: track.into() });
+        let missing = Some(Missing::Moves { name: track.into(), declared: "track".into() });
         assert_eq!(missing_or_proved(&report, &format!("above-{at}")), None);
         assert_eq!(missing_or_proved(&report, track), missing);
         assert_eq!(missing_or_proved(&report, &format!("below-{at}")), missing);
