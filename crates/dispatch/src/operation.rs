@@ -32,6 +32,8 @@ pub(crate) struct OperationState {
     /// It has several processors.
     pub moves: bool,
     pub presence: Presence,
+    /// It was away at first.
+    pub was_away: bool,
     /// The timer of its next release is set, if it is periodic.
     pub timer_is_set: bool,
     pub period: Span,
@@ -183,6 +185,7 @@ impl OperationState {
             enabled: true,
             moves: system.moves(id),
             presence: if operation.home.is_some() { Presence::Away } else { Presence::Here },
+            was_away: operation.home.is_some(),
             timer_is_set: operation.home.is_none(),
             period: Span::ZERO,
             adapted_by: system.adapted_by(id),

@@ -122,6 +122,7 @@ impl Contents {
                 (!one.reads.is_empty(), "it reads outputs of other operations"),
                 (one.replication.is_some(), "its output has replicas"),
                 (one.payload > 0, "it has a payload"),
+                (one.name.contains('.'), "it is an instance of a template"),
                 (!one.uses.is_empty(), "it uses resources"),
             ]
             .into_iter()
@@ -129,6 +130,9 @@ impl Contents {
         };
         let mut all: Vec<_> = self.operations.iter().map(of).collect();
         let mut mark = |ids: &[OperationId], why| ids.iter().for_each(|id| all[id.index()] = Some(why));
+        for latency in self.feedback.iter().filter_map(|one| one.latency.as_ref()) {
+            mark(latency.ends(self), "a loop holds its latency");
+        }
         self.events.iter().for_each(|event| mark(&event.suppliers, "it supplies an event"));
         self.chains.iter().for_each(|chain| mark(&chain.path, "it is part of a chain"));
         for one in &self.operations {

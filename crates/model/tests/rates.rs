@@ -113,11 +113,14 @@ fn an_operation_with_several_processors_has_one_operation_on_each() {
     let home = OperationId(0);
     assert_eq!(names, [("track", 0, None), ("track@rear", 1, Some(home)), ("plan", 1, None)]);
     assert_eq!(system.movable(), [[home, OperationId(1)]]);
-    // The settings are the same in each epoch, and the load counts on both processors.
+    // The settings are the same in each epoch. The least load includes the operation only where it starts.
     for epoch in &system.epochs {
         assert_eq!(epoch.settings[0], epoch.settings[1]);
     }
-    assert_eq!([0, 1].map(|epoch| system.least_load_ppm(epoch, ProcessorId(1))), [20_000, 30_000]);
+    assert_eq!(
+        [0, 1].map(|epoch| [0, 1].map(|at| system.least_load_ppm(epoch, ProcessorId(at)))),
+        [[10_000; 2], [20_000, 10_000]]
+    );
     // It will begin at the lowest rate there.
     let start = |id| system.feedback[1].start_of(&system, OperationId(id));
     assert_eq!([1, 2].map(start), [Span::from_secs(1), Span::from_millis(100)]);

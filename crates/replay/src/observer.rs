@@ -126,6 +126,7 @@ impl<'a> Observer<'a> {
                     | Input::Join { .. }
                     | Input::Leave { .. }
                     | Input::Depart { .. }
+                    | Input::Stay { .. }
                     | Input::Arrive { .. },
             ) | TraceEvent::Cpu(_)
         )
@@ -176,6 +177,7 @@ impl<'a> Observer<'a> {
                 | Input::Join { .. }
                 | Input::Leave { .. }
                 | Input::Depart { .. }
+                | Input::Stay { .. }
                 | Input::Arrive { .. },
             ) => {
                 self.feedback.event(processor, now, event);

@@ -1,7 +1,7 @@
 //! Decisions about several processors: the coordinators of groups, and the moves of operations between processors. Both
 //! are outside the processors, and use no CPU.
 
-use hyoshi_control::feedback::{Coordinator, GroupSteps, ProposedMove, Reallocator};
+use hyoshi_control::feedback::{Coordinator, GroupSteps, MoveOrder, ProposedMove, Reallocator};
 use hyoshi_dispatch::DepartedOperation;
 use hyoshi_model::{Instant, ProcessorId, System};
 use hyoshi_trace::{Input, Probe};
@@ -61,9 +61,11 @@ impl Coordination {
             let (Some(utilisation), processor) = (cpu.take_sample(), cpu.dispatcher.processor()) else { continue };
             if let Some(law) = &mut self.reallocator {
                 let (load, expected) = (cpu.dispatcher.load(), |id| cpu.dispatcher.expected_utilisation(id));
-                if let Some(moved) = law.sample(processor, load, expected) {
-                    cpu.pass(now, now, Input::Depart { operation: moved.from });
-                }
+                let input = law.sample(processor, load, expected).map(|order| match order {
+                    MoveOrder::Depart(moved) => Input::Depart { operation: moved.from },
+                    MoveOrder::Stay(operation) => Input::Stay { operation },
+                });
+                input.into_iter().for_each(|input| cpu.pass(now, now, input));
             }
             let Some((to, _)) = self.members[processor.index()] else { continue };
             let delay = cpu.delay_to(to);
@@ -90,7 +92,7 @@ impl Coordination {
         let Some(law) = &mut self.reallocator else { return };
         for from in 0..cpus.len() {
             for DepartedOperation { operation, nominal, number } in cpus[from].take_departed() {
-                let Some(operation) = law.destination(operation) else { continue };
+                let Some(operation) = law.departed(operation) else { continue };
                 law.arrived(operation);
                 let to = system.operation(operation).on;
                 cpus[to.index()].pass(now, now, Input::Arrive { operation, nominal, number });

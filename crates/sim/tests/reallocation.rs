@@ -129,3 +129,57 @@ fn nothing_moves_to_a_processor_without_room() {
     });
     assert_eq!(proposals(&system), []);
 }
+
+/// The longer jobs of a higher priority use the whole CPU, so no job of `track` ends.
+#[test]
+fn an_operation_that_is_starved_stays() {
+    let system = example(|text| {
+        let text = text.replace("[\"40ms\", \"55ms\"]", "[\"110ms\", \"120ms\"]");
+        text.replace("[\"10Hz\", \"40Hz\"]", "[\"12Hz\", \"40Hz\"]")
+    });
+    let (track, moved) = (id(&system, "track"), id(&system, "track@rear"));
+    let (_, all) = run(&system);
+    let inputs = all.iter().filter_map(|(_, _, event)| match event {
+        TraceEvent::Input(input @ (Input::Depart { .. } | Input::Stay { .. } | Input::Arrive { .. })) => Some(*input),
+        _ => None,
+    });
+    let inputs: Vec<_> = inputs.collect();
+    assert!(inputs.len() > 2, "{inputs:?}");
+    for pair in inputs.chunks(2) {
+        assert_eq!(pair[0], Input::Depart { operation: track });
+        assert!(pair.len() < 2 || pair[1] == Input::Stay { operation: track }, "{inputs:?}");
+    }
+    let own: Vec<_> = all.iter().filter(|(of, ..)| of.index() == 0).map(|(_, at, event)| (*at, *event)).collect();
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    replay(&system, &plan.processors[0], own.into_iter()).unwrap_or_else(|divergence| panic!("{divergence}"));
+    let ready = |id| {
+        all.iter().filter(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Ready { job, .. }) if job.operation == id)).count()
+    };
+    assert!(ready(track) > 100 && ready(moved) == 0);
+}
+
+/// Its latest jobs count: with the mean of all jobs, it would seem to fit anywhere.
+#[test]
+fn an_operation_that_needs_more_itself_moves_once() {
+    let system = example(|text| {
+        let text = text.replace(
+            "operation.detect.takes\" = { uniform = [\"40ms\", \"55ms\"]",
+            "operation.track.takes\" = { uniform = [\"44ms\", \"46ms\"]",
+        );
+        text.replace("rate     = [\"10Hz\", \"40Hz\"]", "rate     = [\"20Hz\", \"40Hz\"]")
+    });
+    let (_, all) = run(&system);
+    let departs = all.iter().filter(|(.., event)| matches!(event, TraceEvent::Input(Input::Depart { .. })));
+    assert_eq!(departs.count(), 1);
+    // Another one has no room for 45 %.
+    let system = example(|text| {
+        let text = text.replace(
+            "operation.detect.takes\" = { uniform = [\"40ms\", \"55ms\"]",
+            "operation.track.takes\" = { uniform = [\"44ms\", \"46ms\"]",
+        );
+        let text = text.replace("rate     = [\"10Hz\", \"40Hz\"]", "rate     = [\"20Hz\", \"40Hz\"]");
+        text.replace("rate  = [\"5Hz\", \"25Hz\"]", "rate  = [\"12Hz\", \"25Hz\"]")
+    });
+    let (_, all) = run(&system);
+    assert!(!all.iter().any(|(.., event)| matches!(event, TraceEvent::Input(Input::Depart { .. }))));
+}

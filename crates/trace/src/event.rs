@@ -173,6 +173,13 @@ pub enum Input {
         #[serde(with = "operation")]
         operation: OperationId,
     },
+    /// An operation that leaves stays on this processor after all, because its jobs here have not ended. A `Tick`
+    /// follows.
+    Stay {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+    },
     /// An operation with several processors has left another one: its jobs are released here from now on. A `Tick`
     /// follows.
     Arrive {

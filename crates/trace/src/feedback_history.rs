@@ -298,6 +298,9 @@ impl FeedbackHistories {
             TraceEvent::Input(Input::Depart { operation }) => {
                 history.present.insert(*operation, false);
             }
+            TraceEvent::Input(Input::Stay { operation }) => {
+                history.present.insert(*operation, true);
+            }
             TraceEvent::Input(Input::Join { client, task }) => history.join(now, *client, *task),
             TraceEvent::Input(Input::Leave { client }) => {
                 history.present(*client).into_iter().for_each(|one| one.left = Some(now));

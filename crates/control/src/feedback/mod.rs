@@ -71,7 +71,7 @@ pub use coordinator::{Coordinator, CoordinatorError, GroupSteps};
 pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
 pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};
 pub use proportional::Proportional;
-pub use reallocation::{ProcessorLoad, ProposedMove, Reallocation, Reallocator};
+pub use reallocation::{MoveOrder, ProcessorLoad, ProposedMove, Reallocation, Reallocator};
 pub use settings::{ControllerGains, FeedbackSettings, FeedbackSettingsError};
 pub use value::ByValue;
 
@@ -279,7 +279,7 @@ impl Feedback {
     }
 
     /// The estimated utilisation of the present rates and levels.
-    fn assigned(&self) -> f64 {
+    pub fn assigned(&self) -> f64 {
         sum(&self.tasks, &self.periods, &self.levels)
     }
 

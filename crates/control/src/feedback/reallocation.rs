@@ -7,7 +7,9 @@
 //! ```text
 //!            sample of its processor                       last job here has ended
 //!  Here ───────────────────────────────────► Departing ───────────────────────────► Here, at the other processor
-//!    saturated for 5 samples, room elsewhere              its next release is there
+//!   ▲ saturated for 5 samples, room elsewhere  │          its next release is there
+//!   └──────────────────────────────────────────┘
+//!        its jobs do not end within 8 samples
 //! ```
 //!
 //! The load of the other processor is estimated at its lowest rates, because its loop can lower them. The estimate is
@@ -23,6 +25,8 @@ use hyoshi_model::{Contents, FeedbackLoop, HostId, OperationId, ProcessorId};
 pub struct ProcessorLoad {
     /// The measured utilisation.
     pub utilisation: f64,
+    /// The greatest utilisation: the hard cap.
+    pub most: f64,
     /// The loop's set point.
     pub set_point: f64,
     /// The declared utilisation at the present rates and levels.
@@ -32,13 +36,23 @@ pub struct ProcessorLoad {
 }
 
 impl ProcessorLoad {
-    /// Whether the utilisation exceeds the set point by more than 2 % of the set point, at the lowest rates and levels.
-    fn is_saturated(&self) -> bool {
-        self.declared <= self.least * (1.0 + 1e-6) && self.utilisation > self.set_point * 1.02
+    /// Whether the utilisation exceeds the set point by more than 2 % of the set point, or by more than half of what is
+    /// left up to the hard cap.
+    fn is_above(&self) -> bool {
+        self.utilisation > (self.set_point * 1.02).min(f64::midpoint(self.set_point, self.most))
     }
 
-    /// The free utilisation at the lowest rates and levels, less 5 % of the set point as a margin.
+    /// Whether it is above at the lowest rates and levels.
+    fn is_saturated(&self) -> bool {
+        self.declared <= self.least * (1.0 + 1e-6) && self.is_above()
+    }
+
+    /// The free utilisation at the lowest rates and levels, less 5 % of the set point as a margin. While the processor is
+    /// above its set point there is none: its demand may exceed what was measured.
     fn room(&self) -> f64 {
+        if self.is_above() {
+            return f64::NEG_INFINITY;
+        }
         let ratio = if self.declared > 0.0 { self.least / self.declared } else { 1.0 };
         self.set_point * 0.95 - self.utilisation * ratio.min(1.0)
     }
@@ -51,6 +65,15 @@ pub struct Reallocation {
     pub from: OperationId,
     /// The same operation at the new one.
     pub to: OperationId,
+}
+
+/// A decision about one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveOrder {
+    /// It must leave the processor that has sampled.
+    Depart(Reallocation),
+    /// It stays on that processor, because its jobs there do not end.
+    Stay(OperationId),
 }
 
 /// A move that the file does not permit.
@@ -97,12 +120,22 @@ struct PlacedOperation {
     places: Vec<(ProcessorId, OperationId)>,
     at: usize,
     permitted: bool,
-    /// It has not arrived at its place yet.
-    moving: bool,
+    state: MoveState,
     /// Samples of its processor since the last move, and the least number of them before the next one.
     since: u64,
     pause: u64,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MoveState {
+    Here,
+    /// Its jobs at an earlier place have not ended, for this number of samples there.
+    Departing(usize, u32),
+    OnTheWay,
+}
+
+/// Samples after which an operation with unfinished jobs stays.
+const PATIENCE: u32 = 8;
 
 /// A processor above its set point in this number of samples in sequence is saturated.
 const SATURATED: u32 = 5;
@@ -125,8 +158,18 @@ impl PlacedOperation {
         let soon = self.pause > 0 && self.since < Self::SOON.max(2 * self.pause);
         self.pause = if soon { (2 * self.pause).min(Self::MOST) } else { Self::FIRST };
         let from = self.places[self.at].1;
-        (self.at, self.since, self.moving) = (place, 0, true);
+        self.state = MoveState::Departing(self.at, 0);
+        (self.at, self.since) = (place, 0);
         Reallocation { from, to: self.places[place].1 }
+    }
+
+    /// A sample of a processor. Returns the operation if it has not left that processor in time.
+    fn gives_up(&mut self, processor: ProcessorId) -> Option<OperationId> {
+        let MoveState::Departing(from, samples) = &mut self.state else { return None };
+        *samples += u32::from(self.places[*from].0 == processor);
+        let from = (*samples >= PATIENCE).then_some(*from)?;
+        (self.at, self.since, self.state) = (from, 0, MoveState::Here);
+        Some(self.places[from].1)
     }
 }
 
@@ -143,7 +186,7 @@ impl Reallocator {
             places,
             at: 0,
             permitted,
-            moving: false,
+            state: MoveState::Here,
             since: 0,
             pause: 0,
         };
@@ -170,14 +213,13 @@ impl Reallocator {
     }
 
     /// A processor has sampled. `expected` returns the utilisation of an operation there at its lowest rate and level,
-    /// as a part of the CPU; `None` if too few of its jobs have ended. Returns the operation that must
-    /// leave `processor`.
+    /// as a part of the CPU; `None` if it runs no jobs, or if too few have ended.
     pub fn sample(
         &mut self,
         processor: ProcessorId,
         load: Option<ProcessorLoad>,
         expected: impl Fn(OperationId) -> Option<f64>,
-    ) -> Option<Reallocation> {
+    ) -> Option<MoveOrder> {
         for one in self.operations.iter_mut().filter(|one| one.is_at(processor)) {
             one.since = one.since.saturating_add(1);
         }
@@ -186,10 +228,22 @@ impl Reallocator {
         measured.settling = measured.settling.saturating_sub(1);
         let is_saturated = load.is_some_and(|load| load.is_saturated());
         (measured.load, measured.saturated) = (load, if is_saturated { measured.saturated + 1 } else { 0 });
-        let (load, saturated) = (load?, measured.saturated);
-        if saturated < SATURATED || self.is_moving(self.hosts[processor.index()]) {
+        let saturated = measured.saturated;
+        let movers = self.operations.iter_mut().enumerate();
+        let stays = movers.filter_map(|(position, one)| Some((position, one.gives_up(processor)?))).next();
+        if let Some((position, id)) = stays {
+            // Its jobs that were due meanwhile are released now. The other processor counts again.
+            self.settle(position);
+            let places = &self.operations[position].places;
+            places.iter().for_each(|(other, _)| self.loads[other.index()].settling = SETTLING);
+            return Some(MoveOrder::Stay(id));
+        }
+        if self.is_moving(self.hosts[processor.index()]) {
+            // The samples before an arrival include jobs of the operation that leaves.
+            self.loads[processor.index()].saturated = 0;
             return None;
         }
+        let load = load.filter(|_| saturated >= SATURATED)?;
         let candidates = |permitted: bool| {
             let may = |one: &PlacedOperation| one.permitted == permitted && one.since >= one.pause;
             let here = self.operations.iter().enumerate().filter(|(_, one)| one.is_at(processor) && may(one));
@@ -208,7 +262,7 @@ impl Reallocator {
             let moved = self.operations[position].move_to(place);
             self.loads[processor.index()].saturated = 0;
             self.settle(position);
-            return Some(moved);
+            return Some(MoveOrder::Depart(moved));
         }
         if let Some((position, place, utilisation, _)) = candidates(false) {
             let (to, operation) = self.operations[position].places[place];
@@ -221,28 +275,32 @@ impl Reallocator {
 
     /// Whether an operation of a host is on its way.
     fn is_moving(&self, host: HostId) -> bool {
-        self.operations.iter().any(|one| one.moving && self.hosts[one.places[one.at].0.index()] == host)
+        let is_of = |one: &PlacedOperation| self.hosts[one.places[one.at].0.index()] == host;
+        self.operations.iter().any(|one| one.state != MoveState::Here && is_of(one))
     }
 
-    /// The same operation on its new processor; `None` if `from` is not moving.
-    pub fn destination(&self, from: OperationId) -> Option<OperationId> {
-        let mut moving = self.operations.iter().filter(|one| one.moving);
-        let one = moving.find(|one| one.places.iter().any(|(_, id)| *id == from))?;
+    /// The last job of an operation on its old processor has ended. Returns the same operation on its new processor;
+    /// `None` if it does not move.
+    pub fn departed(&mut self, from: OperationId) -> Option<OperationId> {
+        let is_of =
+            |one: &&mut PlacedOperation| matches!(one.state, MoveState::Departing(at, _) if one.places[at].1 == from);
+        let one = self.operations.iter_mut().find(is_of)?;
+        one.state = MoveState::OnTheWay;
         Some(one.places[one.at].1)
     }
 
     /// An operation has arrived at its new processor.
     pub fn arrived(&mut self, at: OperationId) {
-        let arrives = |one: &&mut PlacedOperation| one.permitted && one.places[one.at].1 == at;
+        let arrives = |one: &&mut PlacedOperation| one.state == MoveState::OnTheWay && one.places[one.at].1 == at;
         let Some(position) = self.operations.iter_mut().position(|one| arrives(&one)) else { return };
-        self.operations[position].moving = false;
+        self.operations[position].state = MoveState::Here;
         self.settle(position);
     }
 
     /// Ignores samples of the new processor until the operation has arrived, and the first [`SETTLING`] ones after that.
     fn settle(&mut self, position: usize) {
         let one = &self.operations[position];
-        let settling = if one.moving { u32::MAX } else { SETTLING };
+        let settling = if one.state == MoveState::Here { SETTLING } else { u32::MAX };
         self.loads[one.places[one.at].0.index()] = Measured { settling, ..Measured::default() };
     }
 
@@ -292,6 +350,11 @@ mod tests {
         hyoshi_model::read(&text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
     }
 
+    /// A processor at its lowest rates, with a set point of 60 %.
+    fn lowest(utilisation: f64) -> ProcessorLoad {
+        ProcessorLoad { utilisation, most: 1.0, set_point: 0.6, declared: 0.2, least: 0.2 }
+    }
+
     /// Processors at their lowest rates, and operations with constant loads.
     struct Plant {
         system: hyoshi_model::System,
@@ -326,18 +389,16 @@ mod tests {
         fn run(&mut self, samples: usize) {
             for _ in 0..samples {
                 for processor in (0..self.system.processors.len() as u32).map(ProcessorId) {
-                    let load = ProcessorLoad {
-                        utilisation: self.utilisation(processor),
-                        set_point: 0.6,
-                        declared: 0.2,
-                        least: 0.2,
-                    };
+                    let load = lowest(self.utilisation(processor));
                     let expected = |id: OperationId| Some(self.loads[id.index()]);
-                    let Some(moved) = self.law.sample(processor, Some(load), expected) else { continue };
+                    let Some(MoveOrder::Depart(moved)) = self.law.sample(processor, Some(load), expected) else {
+                        continue;
+                    };
                     assert_eq!(self.system.operation(moved.from).on, processor);
                     let home = |id: OperationId| self.system.operation(id).home.unwrap_or(id);
                     assert_eq!(home(moved.from), home(moved.to));
                     self.at[home(moved.to).index()] = self.system.operation(moved.to).on;
+                    assert_eq!(self.law.departed(moved.from), Some(moved.to));
                     self.law.arrived(moved.to);
                     self.moves += 1;
                 }
@@ -370,10 +431,15 @@ mod tests {
 
     #[test]
     fn a_processor_with_high_rates_has_the_room_of_its_lowest_rates() {
-        let load = |declared| ProcessorLoad { utilisation: 0.6, set_point: 0.6, declared, least: 0.1 };
-        assert!((load(0.4).room() - (0.57 - 0.15)).abs() < 1e-9);
-        assert!(load(0.1).room() < 0.0);
-        assert!(!load(0.4).is_saturated());
+        let load = |utilisation, declared| ProcessorLoad { declared, ..lowest(utilisation) };
+        assert!((load(0.6, 0.8).room() - (0.57 - 0.15)).abs() < 1e-9);
+        assert!(load(0.6, 0.2).room() < 0.0);
+        assert!(!load(0.6, 0.8).is_saturated() && !load(0.9, 0.8).is_saturated() && load(0.9, 0.2).is_saturated());
+        // Its demand may be greater than the whole CPU.
+        assert_eq!(load(1.0, 0.8).room(), f64::NEG_INFINITY);
+        // A set point close to the hard cap.
+        let full = |utilisation| ProcessorLoad { set_point: 0.9, most: 0.91, ..lowest(utilisation) };
+        assert!(!full(0.9).is_saturated() && full(0.91).is_saturated());
     }
 
     #[test]
@@ -385,15 +451,57 @@ mod tests {
             for processor in [0, 1].map(ProcessorId) {
                 // Whatever processor it is on is saturated, and the other one is empty.
                 let is_here = law.operations[0].is_at(processor);
-                let utilisation = if is_here { 0.9 } else { 0.0 };
-                let load = ProcessorLoad { utilisation, set_point: 0.6, declared: 0.1, least: 0.1 };
-                if let Some(moved) = law.sample(processor, Some(load), |_| Some(0.1)) {
+                let load = lowest(if is_here { 0.9 } else { 0.0 });
+                if let Some(MoveOrder::Depart(moved)) = law.sample(processor, Some(load), |_| Some(0.1)) {
+                    law.departed(moved.from);
                     law.arrived(moved.to);
                     moves += 1;
                 }
             }
         }
         assert!((10..=30).contains(&moves), "{moves}");
+    }
+
+    #[test]
+    fn an_operation_whose_jobs_do_not_end_stays_and_later_moves_go_on() {
+        let system = contents(3, &[(0, true), (0, true)]);
+        let mut law = Reallocator::of(&system).unwrap();
+        let mut orders = Vec::new();
+        for sample in 0..60 {
+            for (processor, utilisation) in [(0, 0.9), (1, 0.1), (2, 0.1)] {
+                let order = law.sample(ProcessorId(processor), Some(lowest(utilisation)), |_| Some(0.3));
+                orders.extend(order.map(|order| (sample, order)));
+            }
+        }
+        let MoveOrder::Depart(first) = orders[0].1 else { panic!("{orders:?}") };
+        assert_eq!(orders[1], (orders[0].0 + PATIENCE as usize, MoveOrder::Stay(first.from)));
+        // The other operation is the next.
+        assert!(matches!(orders[2].1, MoveOrder::Depart(second) if second.from != first.from), "{orders:?}");
+        assert_eq!(law.departed(OperationId(0)), None);
+    }
+
+    /// Until the arrival, samples include the jobs of the operation that leaves.
+    #[test]
+    fn after_a_slow_departure_no_second_operation_follows() {
+        let system = contents(3, &[(0, true), (0, true)]);
+        let mut law = Reallocator::of(&system).unwrap();
+        let mut moved = None;
+        for sample in 0..20u32 {
+            let load = if moved.is_some_and(|at| sample > at + 6) { 0.5 } else { 0.9 };
+            for (processor, utilisation) in [(0, load), (1, 0.1), (2, 0.1)] {
+                match law.sample(ProcessorId(processor), Some(lowest(utilisation)), |_| Some(0.4)) {
+                    Some(MoveOrder::Depart(_)) if moved.is_none() => moved = Some(sample),
+                    None => {}
+                    Some(order) => panic!("{order:?} after the move in sample {moved:?}"),
+                }
+            }
+            if moved == Some(sample.saturating_sub(6)) {
+                let places = system.movable().concat();
+                let to = places.into_iter().find_map(|from| law.departed(from));
+                to.into_iter().for_each(|to| law.arrived(to));
+            }
+        }
+        assert!(moved.is_some());
     }
 
     proptest! {
@@ -441,8 +549,9 @@ mod tests {
             let mut last = None;
             for (number, (one, other, expected)) in loads.into_iter().enumerate() {
                 for (processor, utilisation) in [(0, one), (1, other)] {
-                    let load = ProcessorLoad { utilisation, set_point: 0.6, declared: 0.1, least: 0.1 };
-                    let Some(moved) = law.sample(ProcessorId(processor), Some(load), |_| Some(expected)) else { continue };
+                    let order = law.sample(ProcessorId(processor), Some(lowest(utilisation)), |_| Some(expected));
+                    let Some(MoveOrder::Depart(moved)) = order else { continue };
+                    law.departed(moved.from);
                     law.arrived(moved.to);
                     let last = last.replace(number);
                     prop_assert!(last.is_none_or(|last| number - last >= 8), "{last:?} and {number}");

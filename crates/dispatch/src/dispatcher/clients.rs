@@ -190,6 +190,9 @@ impl LoopClients {
         (leaving, operations): (Option<u16>, &[OperationState]),
     ) -> u64 {
         let own = self.own_load.get(epoch).copied().unwrap_or_default();
+        // It does not include operations that have moved here.
+        let arrived = operations.iter().filter(|one| one.was_away && one.is_active());
+        let own = arrived.map(|one| (one.declared_utilisation(true) * 1e6) as u64).fold(own, u64::saturating_add);
         let of_operation = |one: &ServedClients| {
             let operation = &operations[one.local as usize];
             if !operation.enabled {

@@ -28,7 +28,7 @@ pub(super) struct RateLoop {
     pub times: Vec<JobTimes>,
     /// The hard cap, as a part of the CPU.
     pub cap: f64,
-    /// At the last sample: the utilisation, and the law's total until then.
+    /// At the last sample: the utilisation, and the declared one of the rates and levels until then.
     pub measured: Option<u32>,
     pub before: f64,
     /// Jobs that ended since the last sample, and those of them that missed their deadline.
@@ -51,38 +51,41 @@ pub(super) struct AdaptedHere {
 /// The execution times of an operation's jobs that have ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct JobTimes {
-    finished: u64,
-    consumed: u64,
-    declared: u64,
+    /// Their number and the sum of their times, actual and declared.
+    all: [u64; 3],
+    /// Those of the latest jobs.
+    latest: [u64; 3],
 }
 
 impl JobTimes {
     /// Jobs after which the mean execution time counts as known.
     pub const KNOWN: u64 = 10;
-    /// The mean covers at most about this number of jobs.
-    const FORGET: u64 = 1 << 16;
+    /// The mean covers at most about this number of jobs, and the ratio this number of the latest jobs.
+    const MOST: [u64; 2] = [1 << 16, 1 << 6];
 
     /// A job has ended after this execution time, and with this declared one.
     #[inline]
     pub fn count(&mut self, consumed: Span, declared: Span) {
-        if self.finished >= JobTimes::FORGET {
-            for one in [&mut self.finished, &mut self.consumed, &mut self.declared] {
-                *one /= 2;
+        for (sums, most) in [&mut self.all, &mut self.latest].into_iter().zip(JobTimes::MOST) {
+            if sums[0] >= most {
+                sums.iter_mut().for_each(|sum| *sum /= 2);
+            }
+            for (sum, added) in sums.iter_mut().zip([1, consumed.as_nanos(), declared.as_nanos()]) {
+                *sum = sum.saturating_add(added);
             }
         }
-        self.finished += 1;
-        self.consumed = self.consumed.saturating_add(consumed.as_nanos());
-        self.declared = self.declared.saturating_add(declared.as_nanos());
     }
 
     /// The mean execution time.
     pub fn mean(&self) -> Option<Span> {
-        (self.finished >= JobTimes::KNOWN).then(|| Span::from_nanos(self.consumed / self.finished))
+        let [finished, consumed, _] = self.all;
+        (finished >= JobTimes::KNOWN).then(|| Span::from_nanos(consumed / finished))
     }
 
-    /// The ratio of actual to declared execution times.
+    /// The ratio of actual to declared execution times of the latest jobs.
     pub fn ratio(&self) -> Option<f64> {
-        (self.finished >= JobTimes::KNOWN).then(|| self.consumed as f64 / self.declared.max(1) as f64)
+        let [finished, consumed, declared] = self.latest;
+        (finished >= JobTimes::KNOWN).then(|| consumed as f64 / declared.max(1) as f64)
     }
 }
 
@@ -237,7 +240,7 @@ impl<P: Probe> Dispatcher<P> {
             Some(law) => {
                 // An epoch may have changed them.
                 law.change(adapted.iter().map(|one| one.task(&self.operations)));
-                *before = law.law().total();
+                *before = law.assigned();
                 let sample = match counts {
                     true => FeedbackSample {
                         utilisation: utilisation.map(|ppm| f64::from(ppm.min(1_000_000)) / 1e6),

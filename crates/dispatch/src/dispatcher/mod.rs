@@ -288,6 +288,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::SuspendTriggers { operation, on } => self.suspend_triggers(now, operation, on, effects),
             Input::Choose { slot, hops } => self.jobs.get_mut(slot).hops = hops,
             Input::Depart { operation } => self.depart(now, operation, effects),
+            Input::Stay { operation } => self.stay(now, operation, effects),
             Input::Arrive { operation, nominal, number } => {
                 self.arrive(now, (operation, nominal, number), effects);
             }
@@ -333,6 +334,7 @@ impl<P: Probe> Dispatcher<P> {
             }
             Input::Retime { .. } | Input::Adapt { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
             Input::Depart { operation } => self.may_depart(*operation),
+            Input::Stay { operation } => self.may_stay(*operation),
             Input::Arrive { operation, .. } => self.may_arrive(*operation),
         }
     }

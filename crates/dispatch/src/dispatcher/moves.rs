@@ -6,10 +6,10 @@
 //!   Here ──────────────► Departing ─────────────────────► Away ──────────────────────────────────────► Here
 //! ```
 //!
-//! Numbers and release times of jobs continue. On arrival, the operation releases the jobs that were due during the move.
+//! If its jobs do not end, it stays (`Stay`). Numbers and release times of jobs continue. On arrival, the operation releases the jobs that were due during the move.
 //! Only jobs beyond its queue's limit are dropped.
 
-use hyoshi_control::feedback::ProcessorLoad;
+use hyoshi_control::feedback::{AdaptiveTask, ProcessorLoad};
 use hyoshi_model::{Instant, OperationId, at_level};
 use hyoshi_trace::Probe;
 
@@ -35,6 +35,11 @@ impl<P: Probe> Dispatcher<P> {
         })
     }
 
+    /// Whether an operation leaves, but its jobs have not ended.
+    pub(super) fn may_stay(&self, id: OperationId) -> bool {
+        self.local(id).is_some_and(|local| self.operations[local as usize].presence == Presence::Departing)
+    }
+
     /// Whether an operation can arrive at this processor.
     pub(super) fn may_arrive(&self, id: OperationId) -> bool {
         self.local(id).is_some_and(|local| self.operations[local as usize].presence == Presence::Away)
@@ -45,6 +50,23 @@ impl<P: Probe> Dispatcher<P> {
         let Some(local) = self.local(id).filter(|_| self.may_depart(id)) else { return };
         self.operations[local as usize].presence = Presence::Departing;
         self.departing += 1;
+    }
+
+    pub(super) fn stay(&mut self, now: Instant, id: OperationId, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        let Some(local) = self.local(id).filter(|_| self.may_stay(id)) else { return };
+        self.departing -= 1;
+        self.is_here(local);
+    }
+
+    /// The operation releases jobs here from now on.
+    fn is_here(&mut self, local: u32) {
+        let one = &mut self.operations[local as usize];
+        one.presence = Presence::Here;
+        if !core::mem::replace(&mut one.timer_is_set, true) {
+            let due = one.next_due(self.seed, &self.late);
+            self.arrivals.set(due, local);
+        }
     }
 
     /// If the last job of a departing operation has ended, the operation is away.
@@ -71,14 +93,11 @@ impl<P: Probe> Dispatcher<P> {
         self.advance_before(now, effects);
         let Some(local) = self.local(id).filter(|_| self.may_arrive(id)) else { return };
         let one = &mut self.operations[local as usize];
-        (one.presence, one.nominal, one.next_number) = (Presence::Here, nominal, number);
+        (one.nominal, one.next_number) = (nominal, number);
         // It begins at its lowest level; its rate was the lowest.
         one.service_level = 0;
         one.owes_skip = None;
-        if !core::mem::replace(&mut one.timer_is_set, true) {
-            let due = one.next_due(self.seed, &self.late);
-            self.arrivals.set(due, local);
-        }
+        self.is_here(local);
     }
 
     /// Corrects the first timer, of an operation that moves. False if it releases nothing now.
@@ -98,11 +117,12 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// The utilisation of an operation here at its lowest rate and level, as a part of the CPU, by the measured
-    /// execution times of its jobs. `None` if too few have ended.
+    /// execution times of its latest jobs. `None` if it runs none, or if too few have ended.
     pub fn expected_utilisation(&self, id: OperationId) -> Option<f64> {
-        let local = self.local(id)?;
-        let ratio = self.feedback.as_ref()?.times[local as usize].ratio()?;
-        Some(ratio * self.operations[local as usize].declared_utilisation(true))
+        let local = self.local(id)? as usize;
+        let operation = Some(&self.operations[local]).filter(|operation| operation.is_active())?;
+        let ratio = self.feedback.as_ref()?.times[local].ratio()?;
+        Some(ratio * operation.declared_utilisation(true))
     }
 
     /// The load of this processor in the sampling period that has just ended. `None` if it was not measured, or if the
@@ -120,9 +140,10 @@ impl<P: Probe> Dispatcher<P> {
         let others: f64 = others.map(|(_, one)| one.declared_utilisation(false)).sum();
         Some(ProcessorLoad {
             utilisation: f64::from(measured) / 1e6 * cap,
+            most: cap,
             set_point: set_point as f64 / 1e6 * cap,
             declared: others + feedback.before,
-            least: others + law.range()[0],
+            least: others + law.tasks().iter().map(AdaptiveTask::least).sum::<f64>(),
         })
     }
 }
@@ -134,7 +155,7 @@ impl OperationState {
     }
 
     /// The declared utilisation at the present rate and level, or at the lowest ones.
-    fn declared_utilisation(&self, at_lowest: bool) -> f64 {
+    pub fn declared_utilisation(&self, at_lowest: bool) -> f64 {
         let (level, period) =
             if at_lowest { (0, self.range.1.max(self.period)) } else { (self.service_level, self.period) };
         let wcet = at_level(&self.levels, level.into(), self.wcet);
@@ -248,6 +269,10 @@ mod tests {
                 both.iter_mut().for_each(|one| one.step(now, length));
                 waits = waits.saturating_sub(1);
                 for (one, id) in both.iter_mut().zip(&places) {
+                    let input = Input::Stay { operation: *id };
+                    if step % 37 == 0 && one.dispatcher.accepts(&system, now, &input) {
+                        one.handle(now, input);
+                    }
                     let input = Input::Depart { operation: *id };
                     if waits == 0 && one.dispatcher.accepts(&system, now, &input) {
                         one.handle(now, input);
@@ -280,6 +305,32 @@ mod tests {
             let moving = both.iter().any(|one| one.dispatcher.departing > 0) || on_the_way.is_some();
             prop_assert!(moving || releases.len() >= 199, "{} of 200", releases.len());
         }
+    }
+
+    #[test]
+    fn the_load_is_a_part_of_the_cpu_by_the_latest_jobs() {
+        let system = system(0);
+        let system = system.with(|system| system.processors[0].hard_cap.ppm = 500_000);
+        let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+        let mut dispatcher = Dispatcher::new(&system, &plan.processors[0], hyoshi_trace::NoProbe);
+        let track = system.movable()[0][0];
+        assert_eq!((dispatcher.load(), dispatcher.expected_utilisation(track)), (None, None));
+        let times = &mut dispatcher.feedback.as_mut().unwrap().times;
+        let local = dispatcher.local_of[track.index()] as usize;
+        // Declared: 1 ms at 100 Hz.
+        (0..1_000).for_each(|_| times[local].count(Span::from_micros(500), Span::from_millis(1)));
+        assert_eq!(dispatcher.expected_utilisation(track), Some(0.05));
+        let times = &mut dispatcher.feedback.as_mut().unwrap().times;
+        (0..200).for_each(|_| times[local].count(Span::from_millis(2), Span::from_millis(1)));
+        assert!((dispatcher.expected_utilisation(track).unwrap() - 0.2).abs() < 0.01);
+        let mut effects = dispatcher.effects();
+        dispatcher.handle(Instant::ZERO, Input::Sample { utilisation: Some(800_000) }, &mut effects);
+        let load = dispatcher.load().unwrap();
+        assert!((load.utilisation - 0.4).abs() < 1e-9 && (load.set_point - 0.3).abs() < 1e-9, "{load:?}");
+        assert!((load.most, load.declared < 0.11, load.declared >= load.least) == (0.5, true, true), "{load:?}");
+        dispatcher.handle(Instant::ZERO, Input::Depart { operation: track }, &mut effects);
+        assert_eq!(dispatcher.expected_utilisation(track), None);
+        assert!(dispatcher.load().unwrap().declared < 0.01);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use hyoshi_model::{Instant, OnOverload, OperationId, ResourceId, Setting, System
 use hyoshi_sched::{Placement, ProcessorPlan};
 use hyoshi_trace::{DispatchDecision, Probe, Slot};
 
-use super::Dispatcher;
+use super::{Dispatcher, Presence};
 use crate::effects::Effects;
 use crate::hard_cap::HardCapChange;
 use crate::job::JobState;
@@ -92,7 +92,8 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn reserve(&mut self) {
         let Some(cap) = &mut self.cap else { return };
         let (mut critical, mut other) = (0, [0u64; u64::BITS as usize]);
-        for (operation, share) in self.operations.iter().zip(&self.settings.shares[self.epoch]) {
+        let operations = self.operations.iter().zip(&self.settings.shares[self.epoch]);
+        for (operation, share) in operations.filter(|(operation, _)| operation.presence != Presence::Away) {
             critical += operation.at_present_rate(share.0);
             let lane = LaneState::index_of(&self.lanes, operation.placement.other.level);
             other[usize::from(lane)] += operation.at_present_rate(share.1);
@@ -178,7 +179,7 @@ impl<P: Probe> Dispatcher<P> {
             OnOverload::Report => {}
             OnOverload::Stop => effects.stop = true,
             OnOverload::Demote => {
-                let critical = |one: &&mut OperationState| one.enabled && (one.critical || one.critical_legs > 0);
+                let critical = |one: &&mut OperationState| one.is_active() && (one.critical || one.critical_legs > 0);
                 if self.operations.iter_mut().filter(critical).count() < 2 {
                     return;
                 }

@@ -310,6 +310,7 @@ fn is_of_loop(input: &Input) -> bool {
             | Input::Retime { .. }
             | Input::Adapt { .. }
             | Input::Depart { .. }
+            | Input::Stay { .. }
             | Input::Arrive { .. }
     )
 }

@@ -46,6 +46,7 @@ impl RecordedSignals {
                 | Input::Join { .. }
                 | Input::Leave { .. }
                 | Input::Depart { .. }
+                | Input::Stay { .. }
                 | Input::Arrive { .. }
                 | Input::Retime { .. }
                 | Input::Adapt { .. }),

@@ -1,7 +1,7 @@
 //! What analysis says about feedback loops before they run.
 
 use hyoshi_control::feedback::{ControllerGains, FeedbackSettings, LoopModel, RateLimit};
-use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, Share, Span, StartRates, System};
+use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, OperationId, Setting, Share, Span, StartRates, System};
 use hyoshi_sched::analysis::{ProcessorReport, Report, UtilisationBound};
 use serde::Serialize;
 
@@ -44,6 +44,12 @@ pub struct LoopCheck {
     pub latency: Option<LatencyCheck>,
     /// Whether it can fill the processor, so that only the caps leave time for other work.
     pub may_starve: bool,
+    /// The greatest ratio of the times in `takes` to the worst case, of an adapted operation in any epoch.
+    #[serde(skip)]
+    takes: f64,
+    /// Operations whose load changes with adapted rates, but that the loop's model omits.
+    #[serde(skip)]
+    omitted: Vec<String>,
 }
 
 /// A latency before the loop runs. How it depends on the load is unknown.
@@ -169,19 +175,39 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
             RateLimit::Highest => "highest",
         }),
         may_starve: model.may_starve(of.gains.ga),
+        takes: greatest_ratio(system, of),
+        omitted: omitted(system, of),
         latency: LatencyCheck::new(system, of, &model, cap),
         lowest_ppm: (!levels.is_empty()).then(|| ((range[0] + fixed) * 1e6).round() as u64),
         levels,
     })
 }
 
+/// See [`LoopCheck::takes`].
+fn greatest_ratio(system: &System, of: &FeedbackLoop) -> f64 {
+    let adapted: Vec<_> = system.adapted_on(of.processor).into_iter().flat_map(|one| one.here).collect();
+    let settings = system.epochs.iter().flat_map(|epoch| adapted.iter().map(|id| &epoch.settings[id.index()]));
+    let ratio =
+        |setting: &Setting| setting.execution_time.longest().as_nanos() as f64 / setting.wcet.as_nanos().max(1) as f64;
+    settings.map(ratio).fold(0.0, f64::max)
+}
+
+/// See [`LoopCheck::omitted`]. Several roots release them, at least one of them at an adapted rate.
+fn omitted(system: &System, of: &FeedbackLoop) -> Vec<String> {
+    let is_adapted = |root: &OperationId| system.adapted_by(*root).is_some();
+    let is_omitted = |id: &OperationId| {
+        let one = system.operation(*id);
+        one.on == of.processor && system.adapted_by(*id).is_none() && one.roots.iter().any(is_adapted)
+    };
+    system.operation_ids().filter(is_omitted).map(|id| system.operation(id).name.clone()).collect()
+}
+
 /// The utilisation up to which deadlines equal to periods are met at every rate: Liu and Layland's bound for rate
 /// monotonic levels, the whole CPU for EDF.
 pub(super) fn bound(analysed: &ProcessorReport) -> Option<u64> {
-    match (analysed.strategy.as_str(), &analysed.liu_layland) {
-        ("EDF", _) => Some(1_000_000),
-        (_, UtilisationBound::Yes { bound_ppm, .. }) => Some(*bound_ppm),
-        (_, UtilisationBound::No { .. }) => None,
+    match &analysed.liu_layland {
+        UtilisationBound::Yes { bound_ppm, .. } => Some(*bound_ppm),
+        UtilisationBound::No { .. } => analysed.may_fill.then_some(1_000_000),
     }
 }
 
@@ -244,8 +270,16 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
     if one.may_starve {
         remarks.push("FC-M can fill the CPU: only `cap` and `hard_cap` leave time for other work".into());
     }
-    if ga >= one.stable_below {
-        remarks.push(format!("unstable if jobs need {ga} times their worst case: raise `ga`"));
+    if ga.max(one.takes) >= one.stable_below {
+        let (times, why) = if ga >= one.stable_below { (ga, "") } else { (one.takes, ", as in `takes`") };
+        remarks.push(format!("unstable if jobs need {times:.2} times their worst case{why}: raise `ga`"));
+    }
+    if let [first, rest @ ..] = &one.omitted[..] {
+        let rest = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        remarks.push(format!(
+            "several operations with adapted rates lead to {first}{rest}: the loop's model omits this load, and may be \
+             unstable; let one operation lead to it, or fix a rate"
+        ));
     }
     if let (Some(lowest), false) = (one.lowest_ppm, one.levels.is_empty()) {
         let fit = one.levels.iter().map(|one| format!("{} {}", one.operation, one.level)).collect::<Vec<_>>();
@@ -262,7 +296,8 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
         None => {}
     }
     remarks.extend(one.latency.iter().flat_map(LatencyCheck::remarks));
-    if let Some(samples) = one.settles_after {
+    let reaches = one.unreachable != Some("lowest") && one.omitted.is_empty();
+    if let Some(samples) = one.settles_after.filter(|_| reaches) {
         let time = u64::from(samples).saturating_mul(of.period.as_nanos());
         remarks.push(format!("settles within {} if jobs need {ga} times their worst case", nanos(time)));
     }

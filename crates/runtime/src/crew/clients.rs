@@ -45,8 +45,8 @@ impl<S: Scheduled> Crew<S> {
         }
         self.handle(now, Input::Sample { utilisation });
         let sampled = self.effects.sampled;
-        self.move_operations(now);
         self.set_rates(now, wakeups);
+        self.move_operations(now, wakeups);
         sampled
     }
 

@@ -1,5 +1,6 @@
 //! Operations that leave this processor, and those that arrive, each with its body.
 
+use hyoshi_control::feedback::MoveOrder;
 use hyoshi_dispatch::DepartedOperation;
 use hyoshi_model::Instant;
 use hyoshi_os::Scheduled;
@@ -9,14 +10,21 @@ use super::Crew;
 use crate::wakeups::PendingWakeups;
 
 impl<S: Scheduled> Crew<S> {
-    /// The processor has sampled. If it is saturated, an operation leaves it. The caller passes a tick.
-    pub fn move_operations(&mut self, now: Instant) {
+    /// The processor has sampled. If it is saturated, an operation leaves it.
+    pub fn move_operations(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
         let Some(moves) = &self.common.moves else { return };
         let (load, expected) = (self.dispatcher.load(), |id| self.dispatcher.expected_utilisation(id));
-        let moved = moves.law.lock().sample(self.processor, load, expected);
-        if let Some(moved) = moved {
-            self.handle(now, Input::Depart { operation: moved.from });
-        }
+        let order = moves.law.lock().sample(self.processor, load, expected);
+        let input = order.map(|order| match order {
+            MoveOrder::Depart(moved) => Input::Depart { operation: moved.from },
+            MoveOrder::Stay(operation) => Input::Stay { operation },
+        });
+        let Some(input) = input.filter(|input| self.dispatcher.accepts(&self.common.system, now, input)) else {
+            return;
+        };
+        self.handle(now, input);
+        self.handle(now, Input::Tick);
+        self.settle(now, wakeups);
     }
 
     /// Passes each operation that has left this processor to its next one.
@@ -26,11 +34,13 @@ impl<S: Scheduled> Crew<S> {
         let Some(moves) = &common.moves else { return };
         self.effects.departed.retain(|departure| {
             let own = operations.iter_mut().find(|one| one.id == departure.operation);
-            let (Some(own), Some(to)) = (own, moves.law.lock().destination(departure.operation)) else { return false };
+            let Some(own) = own else { return false };
             if own.has_body && own.cell.is_none() {
                 // The thread of its last job has not returned the body yet.
                 return true;
             }
+            // Otherwise it comes back.
+            let to = moves.law.lock().departed(departure.operation).unwrap_or(departure.operation);
             let processor = common.system.operation(to).on;
             moves.pass(processor, DepartedOperation { operation: to, ..*departure }, own.cell.take());
             wakeups.wake_release(processor);

@@ -56,6 +56,7 @@ pub(super) fn processor(
         Some(why) => UtilisationBound::No { why },
         None => test(&all),
     };
+    let may_fill = !site.effort.is_for_verdicts() && may_fill(site, agreement);
     let named = site.system.processor(site.plan.processor);
     ProcessorReport {
         processor: site.plan.processor,
@@ -67,6 +68,7 @@ pub(super) fn processor(
         load,
         liu_layland: bound(utilisation::liu_layland),
         hyperbolic: bound(utilisation::hyperbolic),
+        may_fill,
         verdict,
         first,
         assumptions: assumptions(site, agreement),
@@ -264,6 +266,16 @@ fn whole(
     (verdict, first)
 }
 
+/// Whether no job misses its deadline up to a utilisation of 1: one level orders all jobs by deadline, preemptively (Liu
+/// and Layland 1973, theorem 7).
+fn may_fill(site: &ProcessorScene<'_>, agreement: &Agreement) -> bool {
+    let level = |part: &OperationPart| site.plan.levels.get(usize::from(part.level)).map(|level| level.discipline);
+    let first = site.parts.first().map(|part| part.level);
+    let by_deadline = |part: &OperationPart| Some(part.level) == first && level(part) == Some(Discipline::Deadline);
+    let by_deadline = !site.is_mixed() && site.parts.iter().all(by_deadline);
+    by_deadline && site.plan.preemption == Preemption::Full && not_simple(site, agreement).is_none()
+}
+
 /// Why the utilisation bounds of rate monotonic scheduling do not apply here.
 fn inapplicable(site: &ProcessorScene<'_>, agreement: &Agreement) -> Option<Inapplicable> {
     let work = |part: &OperationPart| &site.works[part.operation.index()];
@@ -274,11 +286,19 @@ fn inapplicable(site: &ProcessorScene<'_>, agreement: &Agreement) -> Option<Inap
     let fifo = |part: &OperationPart| {
         site.plan.levels.get(usize::from(part.level)).is_some_and(|level| level.discipline == Discipline::Fifo)
     };
-    let any = |test: &dyn Fn(&OperationPart) -> bool| site.parts.iter().any(test);
     match () {
         () if site.parts.is_empty() => Some(Inapplicable::Idle),
         () if site.plan.preemption == Preemption::None => Some(Inapplicable::NonPreemptive),
         () if !by_rate || site.is_mixed() || !site.parts.iter().all(fifo) => Some(Inapplicable::NotRateMonotonic),
+        () => not_simple(site, agreement),
+    }
+}
+
+/// Why the utilisation bounds for independent periodic jobs with implicit deadlines do not apply here, in any order.
+fn not_simple(site: &ProcessorScene<'_>, agreement: &Agreement) -> Option<Inapplicable> {
+    let work = |part: &OperationPart| &site.works[part.operation.index()];
+    let any = |test: &dyn Fn(&OperationPart) -> bool| site.parts.iter().any(test);
+    match () {
         () if any(&|part| !matches!(work(part).source, ReleaseSource::Periodic) || work(part).jitter > 0) => {
             Some(Inapplicable::NotPeriodic)
         }

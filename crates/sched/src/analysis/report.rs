@@ -91,6 +91,9 @@ pub struct ProcessorReport {
     pub load: Load,
     /// Liu and Layland's bound.
     pub liu_layland: UtilisationBound,
+    /// Whether all deadlines are met up to a utilisation of 1, because the earliest deadline always runs.
+    #[serde(skip)]
+    pub may_fill: bool,
     /// Bini, Buttazzo and Buttazzo's bound.
     pub hyperbolic: UtilisationBound,
     /// Of all its operations together.

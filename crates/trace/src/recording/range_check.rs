@@ -159,8 +159,13 @@ impl RangeCheck {
                 self.operation(at, task.operation).and(spans.into_iter().try_for_each(|span| short(at, span)))
             }
             Input::Enter { index } => self.epoch(at, *index),
-            Input::SuspendTriggers { operation, .. } | Input::Depart { operation } => self.operation(at, *operation),
-            Input::Arrive { operation, nominal, .. } => self.operation(at, *operation).and(within(at, &[*nominal])),
+            Input::SuspendTriggers { operation, .. } | Input::Depart { operation } | Input::Stay { operation } => {
+                self.operation(at, *operation)
+            }
+            Input::Arrive { operation, nominal, number } => {
+                let number = Instant::from_nanos(*number);
+                self.operation(at, *operation).and(within(at, &[*nominal, number]))
+            }
             Input::Cancel { job, .. } => self.job(at, *job),
         }
     }
