@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_model::{FeedbackLoop, Instant, OperationId, Span, System};
+use hyoshi_model::{FeedbackLoop, Instant, OperationId, Span, System, at_level};
 use hyoshi_trace::stats::Row;
 use hyoshi_trace::{FeedbackHistory, Stats};
 use maud::{Markup, PreEscaped, html};
@@ -30,6 +30,10 @@ pub struct FeedbackSummary {
     pub period_ns: u64,
     /// The number of samples.
     pub samples: u64,
+    /// The declared utilisation of the adapted operations at the lowest rates and levels, without clients. `None` in a
+    /// group, and if there are clients.
+    #[serde(skip)]
+    pub least_ppm: Option<u64>,
     /// In a group: steps in which a controller found no solution, so it only lowered rates. `None` without a group, and
     /// if not known, as from a recording.
     pub unsolved_steps: Option<u64>,
@@ -79,6 +83,9 @@ impl LatencySummary {
     }
 }
 
+/// Samples above the set point at the lowest rates that are a note.
+const SATURATED: u64 = 5;
+
 /// A move of an operation between processors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MoveSummary {
@@ -87,6 +94,7 @@ pub struct MoveSummary {
     /// The operation at its first processor.
     pub operation: String,
     /// The new processor.
+    #[serde(skip)]
     pub to: String,
 }
 
@@ -264,7 +272,18 @@ impl FeedbackSummary {
         let here = |root| here.iter().find(|one| one.root == root).map_or(Vec::new(), |one| one.here.clone());
         let own: Vec<_> = own.map(|(root, _)| (*root, here(*root))).collect();
         let leveled = system.with_levels_on(of.processor).map(|id| (id, vec![id]));
-        let rates = own.into_iter().chain(leveled).map(|(root, here)| {
+        let own: Vec<_> = own.into_iter().chain(leveled).collect();
+        let at_lowest = |(root, here): &(OperationId, Vec<OperationId>)| {
+            let slowest = system.setting(0, *root).slowest.as_nanos().max(1) as f64;
+            let work = here.iter().map(|id| {
+                let setting = system.setting(0, *id);
+                let wcet = at_level(&system.operation(*id).levels, 0, setting.wcet);
+                wcet.as_nanos() as f64 * f64::from(setting.legs)
+            });
+            work.sum::<f64>() / slowest * 1e6
+        };
+        let least = own.iter().map(at_lowest).sum::<f64>().ceil();
+        let rates = own.into_iter().map(|(root, here)| {
             let setting = system.setting(0, root);
             let (period, changes) = changed.get(&root).copied().unwrap_or_else(|| (of.start_of(system, root), 0));
             let work = |id: &OperationId| {
@@ -323,6 +342,7 @@ impl FeedbackSummary {
             latency_set: LatencySummary::new(system, of),
             period_ns: of.period.as_nanos(),
             samples: history.samples(),
+            least_ppm: (!of.algorithm.is_of_group() && clients.is_empty()).then_some(least as u64),
             unsolved_steps: None,
             skipped_steps: None,
             settled_after: settled.map(|place| over_time[..=place].iter().map(|point| point.samples).sum()),
@@ -333,6 +353,38 @@ impl FeedbackSummary {
             moves_omitted,
             over_time,
         }
+    }
+
+    /// Samples without a measured utilisation.
+    fn unmeasured(&self) -> u64 {
+        self.over_time.iter().filter(|point| point.utilisation_ppm.is_none()).map(|point| point.samples).sum()
+    }
+
+    /// Samples above the set point of the utilisation by 2 % of it, at the lowest rates and levels.
+    fn saturated(&self) -> u64 {
+        let Some((set, least)) = self.utilisation_set_ppm.map(u64::from).zip(self.least_ppm) else { return 0 };
+        let is_above = |point: &&SampleSummary| point.utilisation_ppm.is_some_and(|ppm| ppm * 100 > set * 102);
+        let is_lowest = |point: &&SampleSummary| point.total_ppm * 1_000 <= least * 1_001;
+        self.over_time.iter().filter(is_above).filter(is_lowest).map(|point| point.samples).sum()
+    }
+
+    /// What a user should know about the samples of a processor.
+    pub(crate) fn notes(&self, processor: &str) -> Vec<String> {
+        let samples = count(self.samples);
+        let unmeasured = Some(self.unmeasured()).filter(|unmeasured| *unmeasured > 0 && self.samples > 0);
+        let unmeasured = unmeasured.map(|unmeasured| {
+            let unmeasured = count(unmeasured);
+            format!("{unmeasured} of {samples} samples of `{processor}` have no utilisation; they raised no rate")
+        });
+        let saturated = Some(self.saturated()).filter(|saturated| *saturated >= SATURATED);
+        let saturated = saturated.map(|saturated| {
+            let saturated = count(saturated);
+            format!(
+                "`{processor}` was above its set point at the lowest rates in {saturated} of {samples} samples: lower \
+                 `rate`, or move operations to another processor"
+            )
+        });
+        unmeasured.into_iter().chain(saturated).collect()
     }
 
     /// True if another process runs the loop: then only its rates are known.

@@ -51,6 +51,13 @@ impl ReportInput<'_> {
             remedy: None,
         }));
         let processors: Vec<_> = system.processor_ids().map(|id| self.processor(id)).collect();
+        let of_loops = processors.iter().flat_map(|one| one.feedback.iter().flat_map(|of| of.notes(&one.name)));
+        notes.extend(of_loops.map(|text| ReportNote {
+            level: NoteLevel::Degraded,
+            topic: "feedback".into(),
+            text,
+            remedy: None,
+        }));
         let moves = processors.iter().filter_map(|one| one.feedback.as_ref()).flat_map(|one| &one.moves);
         notes.extend(moves.take(MOVES).map(|one| ReportNote {
             level: NoteLevel::Info,

@@ -97,6 +97,38 @@ fn feedback() -> Value {
     serde_json::to_value(one).unwrap()
 }
 
+const MOVES: &str = "name = 'moves'\n[processor.front]\n[processor.rear]\n\
+    [feedback.front]\nalgorithm = 'FC-U'\nutilisation = '60%'\n[feedback.rear]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
+    [operation.track]\non = ['front', 'rear']\nrate = ['1Hz', '10Hz']\nwcet = '10ms'\n";
+
+/// The loops of two processors between which an operation has moved 65 times.
+fn moves() -> [Value; 2] {
+    let system = hyoshi_model::read(MOVES, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let mut histories = FeedbackHistories::new(&system);
+    for number in 0..131u64 {
+        let (from, to) = ((number % 2) as u32, ((number + 1) % 2) as u32);
+        let at = Instant::ZERO + Span::from_secs(number);
+        let depart = Input::Depart { operation: OperationId(from) };
+        histories.event(ProcessorId(from), at, &TraceEvent::Input(depart));
+        let arrive = Input::Arrive { operation: OperationId(to), nominal: at, number };
+        histories.event(ProcessorId(to), at, &TraceEvent::Input(arrive));
+    }
+    [0, 1].map(|place| {
+        let of = (&histories.all()[place], &hyoshi_trace::Stats::new(&system));
+        let one = hyoshi_report::FeedbackSummary::new(&system, &system.feedback[place], of, Span::from_secs(140));
+        serde_json::to_value(one).unwrap()
+    })
+}
+
+#[test]
+fn moves_are_listed_where_they_end() {
+    let [front, rear] = moves();
+    assert_eq!(rear["moves"].as_array().unwrap().len(), 64);
+    let last = serde_json::json!({ "at_ns": 130_000_000_000u64, "operation": "track" });
+    assert_eq!((&rear["moves"][63], &rear["moves_omitted"]), (&last, &serde_json::json!(2)));
+    assert_eq!((&front["rates"][0]["away"], &rear["rates"][0]["away"]), (&Value::Bool(true), &Value::Null));
+}
+
 /// Two operations with levels: one has a fixed rate, the other follows an adapted one.
 const LEVELS: &str = "name = 'levels'\n[processor.main]\nhard_cap = '100%'\n\
     [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '50%'\ndivide = 'value'\n\
@@ -219,6 +251,7 @@ fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     keys(&serde_json::from_str(&account.summary().json()).unwrap(), &mut written);
     keys(&switching(), &mut written);
     keys(&feedback(), &mut written);
+    moves().iter().for_each(|one| keys(one, &mut written));
     keys(&latency(), &mut written);
     let doc = doc();
     let (run, _) = doc.split_once("## `check`").unwrap();

@@ -81,6 +81,27 @@ fn fc_m_and_fc_um_rise_slowly_because_no_miss_shows_how_far_to_go() {
     assert!(settled(&fast, 0.75) <= 15, "{}", settled(&fast, 0.75));
 }
 
+/// FCS/nORB, footnotes 2 and 3: FC-M is FC-EDF there, and FC-UM FC-EDF2. And section 2.2.3: with a set point of the
+/// utilisation above the load at which misses begin, FC-UM holds the miss ratio.
+#[test]
+fn the_laws_hold_their_set_points_under_edf_and_fc_um_above_the_bound() {
+    let run = |settings: &str, strategy: &str, preemption: &str| {
+        let system = fcs(settings, 2.0, "").with(|system| {
+            system.processors[0].strategy = strategy.into();
+            system.processors[0].preemption = if preemption == "full" { Preemption::Full } else { Preemption::Levels };
+        });
+        steady(&run(&system, 1_600).0, 800)
+    };
+    // In overload nearly all jobs are late, so the slope of the miss ratio is greater.
+    let (utilisation, misses) = run(&format!("{FC_M}\ngains = {{ gm = 1 }}"), "EDF", "full");
+    assert!(utilisation > 0.9 && (misses - 0.015).abs() < 0.003, "{utilisation} {misses}");
+    let (utilisation, misses) = run(FC_UM, "EDF", "full");
+    assert!((utilisation - 0.75).abs() < 0.005 && misses == 0.0, "{utilisation} {misses}");
+    let high = FC_UM.replace("75%", "99%");
+    let (utilisation, misses) = run(&high, "RMS", "levels");
+    assert!(utilisation > 0.9 && (misses - 0.015).abs() < 0.005, "{utilisation} {misses}");
+}
+
 #[test]
 fn steps_up_and_down_are_absorbed() {
     let step = |at: u64, factor: f64| {
