@@ -245,3 +245,26 @@ fn one_process_computes_the_rates_of_a_group_on_two_hosts() {
     let refused = place.hyoshi("run far.toml --host back --freeze frozen.toml").exits(2);
     assert!(refused.err.contains("use --freeze in the process with `--host front`"), "{}", refused.err);
 }
+
+#[test]
+fn a_job_that_was_due_while_its_operation_moved_has_this_cause() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(example("reallocation.toml")).unwrap();
+    // Long jobs of `detect` delay the departure, and `track` has the deadline of its period.
+    let text = text
+        .replace("\"40ms\", \"55ms\"", "\"90ms\", \"99ms\"")
+        .replace("deadline = \"1s\"\nwcet     = \"20ms\"", "wcet = \"20ms\"");
+    place.write("moves.toml", &text);
+    let report = place.hyoshi("sim moves.toml --format json").exits(1).json();
+    let misses = report["misses"].as_array().unwrap();
+    let moved = misses.iter().filter(|one| one["operation"] == "track@rear");
+    let explained: Vec<_> = moved.map(|one| one["explanation"].as_str().unwrap()).collect();
+    assert!(!explained.is_empty(), "{misses:?}");
+    assert!(explained.iter().all(|text| text.contains("its operation moved here in between")), "{explained:?}");
+    let notes = report["notes"].as_array().unwrap();
+    let note = |text: &str| notes.iter().any(|note| note["text"].as_str().unwrap().contains(text));
+    assert!(
+        note("`track` moved to `rear` at") && note("`front` was above its set point at the lowest rates"),
+        "{notes:?}"
+    );
+}

@@ -44,12 +44,25 @@ pub(crate) fn miss(account: &ReportInput<'_>, end: &JobEnd) -> MissSummary {
             None => phase(phases.longest()),
         },
         explanation: match blame {
+            _ if phases.longest() == Phase::ReleasedLate && moved_before(account, end) => {
+                format!(
+                    "was due {} before it was queued: its operation moved here in between",
+                    time(phases.released_late)
+                )
+            }
             Some(blame) => blamed::because(system, blame, account.threads),
             None => explain(&phases, end, end.wcet(system)),
         },
         behind_ns: behind.as_ref().map(|(_, span)| span.as_nanos()),
         behind: behind.map(|(name, _)| name),
     }
+}
+
+/// Whether the operation moved to its processor after the release of this job.
+fn moved_before(account: &ReportInput<'_>, end: &JobEnd) -> bool {
+    let processor = account.system.operation(end.job.operation).on;
+    let arrivals = account.figures.feedback.get(processor.index()).map_or(&[][..], |history| history.arrivals().0);
+    arrivals.iter().any(|(at, id)| *id == end.job.operation && end.release < *at && *at <= end.ready)
 }
 
 fn phase(phase: Phase) -> &'static str {
