@@ -2,7 +2,7 @@
 //! loop's endpoints, which any ORB can call.
 //!
 //! ```text
-//!   client ═ join ═► thread of the ORB ─► dispatcher: Join ─┐        ┌─► thread of the client ═ rate(hertz) ═► modulator
+//!   client ═ join ═► thread of the ORB ─► dispatcher: Join ─┐        ┌═ rate(hertz) ═► modulator
 //!   client ═ request to its own reference ─► meter ─► job   ├─► pacer┤
 //!                                 release thread: Sample ───┘        └─► Leave, if it has vanished
 //! ```

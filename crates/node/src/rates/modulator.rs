@@ -1,18 +1,29 @@
-//! The feedback lane to a client: a thread above the lanes that sends its latest rate to its modulator.
+//! The feedback lane to a client: sends its latest rate to its modulator.
+//!
+//! ```text
+//!             offer: it cannot be sent at once           three failures in sequence
+//!   Open ─────────────────────────────────► Connecting ──────────────────────────► Failed
+//!    ▲                                           │
+//!    └───────────────────────────────────────────┘ a thread has connected and sent it
+//! ```
+//!
+//! One thread, above the lanes, sends the messages of all clients. So a message costs it one system call and no wake-up.
+//! It never waits: a client that cannot get its message has a thread of its own meanwhile.
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::Span;
 use hyoshi_orb::{Ior, IorEndpoint, Reference, SyncScope, Timeouts, Transport, rt};
 use hyoshi_os::priority::FEEDBACK;
-use hyoshi_os::{Clock, Dscp, MonotonicClock, PiMutex, Spawn, SpawnedThread, ThreadPolicy, Wake};
+use hyoshi_os::{Dscp, PiMutex, Spawn, SpawnedThread, ThreadPolicy};
 
+use super::registered::now;
 use super::{RateRefusal, hertz_of};
 use crate::idl::hyoshi_rates::{Modulator, ModulatorStub};
 
-/// The time limit to connect to a modulator, and of a message.
+/// The time limit to connect to a modulator and send a message.
 const CALL: Span = Span::from_secs(1);
 /// The time after a failed message.
 const PAUSE: Span = Span::from_millis(500);
@@ -21,20 +32,27 @@ const FAILURES: u64 = 3;
 
 /// The messages to one client. Only the latest rate is kept, so nothing grows, and no other client waits.
 pub(super) struct FeedbackLane {
-    /// The period to send, in ns.
-    latest: AtomicU64,
+    /// Sends over an open connection only.
+    at_once: ModulatorStub,
+    /// Connects before.
+    patient: ModulatorStub,
+    /// The longest time between messages.
+    keep: Span,
+    /// The period of the last message or attempt, in ns; 0 before the first.
+    tried: AtomicU64,
     /// The period that was sent last, in ns; 0 before the first.
     sent: AtomicU64,
-    over: AtomicBool,
+    /// When the next message is due even if the period is the same, in ns.
+    due: AtomicU64,
     /// Failed messages in sequence.
     failures: AtomicU64,
-    wake: Wake,
+    /// Connects and sends.
     thread: PiMutex<Option<SpawnedThread<()>>>,
 }
 
 impl FeedbackLane {
-    /// Starts the thread. It sends the latest rate after each change, and every `keep` as a check.
-    pub fn start(to: &Reference<dyn Modulator>, keep: Span) -> std::io::Result<Arc<FeedbackLane>> {
+    /// It sends the latest rate after each change, and every `keep` as a check.
+    pub fn new(to: &Reference<dyn Modulator>, keep: Span) -> Arc<FeedbackLane> {
         let policies = rt::ClientPolicies {
             private_connection: true,
             protocols: vec![Transport::Tls, Transport::Tcp],
@@ -45,39 +63,60 @@ impl FeedbackLane {
         };
         let stub: ModulatorStub = to.client_policies(&policies);
         let stub = stub.as_ref().oneways(SyncScope::Transport);
-        let stub = stub.as_ref().timeouts(Timeouts { connect: CALL, round_trip: Some(CALL), reply: None });
-        let lane = Arc::new(FeedbackLane {
-            latest: AtomicU64::new(0),
+        let within = |time| stub.as_ref().timeouts(Timeouts { connect: time, round_trip: Some(time), reply: None });
+        Arc::new(FeedbackLane {
+            at_once: within(Span::ZERO),
+            patient: within(CALL),
+            keep,
+            tried: AtomicU64::new(0),
             sent: AtomicU64::new(0),
-            over: AtomicBool::new(false),
+            due: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            wake: Wake::new(),
             thread: PiMutex::default(),
-        });
-        let own = lane.clone();
-        let spawn = Spawn::new("rates-to-client").policy(ThreadPolicy::Fifo(FEEDBACK));
-        let thread = spawn.spawn(move || own.send_all(&stub, keep))?;
-        *lane.thread.lock() = Some(thread);
-        Ok(lane)
+        })
     }
 
-    /// The client's period from now on.
-    pub fn offer(&self, period: Span) {
-        if self.latest.swap(period.as_nanos(), Ordering::AcqRel) != period.as_nanos() {
-            self.wake.post();
+    /// Sends the client's present period if it is new, or if a message is due before `next`, in ns: the next call. Does
+    /// not wait.
+    pub fn offer(self: &Arc<Self>, period: Span, next: u64) {
+        let mut thread = self.thread.lock();
+        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
         }
+        let is_new = self.tried.swap(period.as_nanos(), Ordering::Relaxed) != period.as_nanos();
+        let is_due = self.due.load(Ordering::Relaxed) < next;
+        if (is_new || is_due) && !self.send(&self.at_once, period) {
+            let own = self.clone();
+            let connect = move || {
+                if !own.send(&own.patient, period) {
+                    own.fail();
+                }
+            };
+            let spawn = Spawn::new("rates-to-client").policy(ThreadPolicy::Fifo(FEEDBACK));
+            *thread = spawn.spawn(connect).inspect_err(|_| self.fail()).ok();
+        }
+    }
+
+    fn send(&self, to: &ModulatorStub, period: Span) -> bool {
+        use crate::idl::hyoshi_rates::Modulator as _;
+        let is_sent = to.rate(hertz_of(period)).is_ok();
+        if is_sent {
+            self.failures.store(0, Ordering::Relaxed);
+            self.sent.store(period.as_nanos(), Ordering::Release);
+            self.due.store(now() + self.keep.as_nanos(), Ordering::Relaxed);
+        }
+        is_sent
+    }
+
+    fn fail(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.due.store(now() + PAUSE.as_nanos(), Ordering::Relaxed);
     }
 
     /// The period that was sent last, if there was one.
     pub fn sent(&self) -> Option<Span> {
         let sent = self.sent.load(Ordering::Acquire);
         (sent > 0).then(|| Span::from_nanos(sent))
-    }
-
-    /// Ends the thread.
-    pub fn end(&self) {
-        self.over.store(true, Ordering::Release);
-        self.wake.post();
     }
 
     /// Waits for the end of the thread, at most for the time limit of a message.
@@ -90,30 +129,6 @@ impl FeedbackLane {
     /// Whether the modulator no longer accepts messages.
     pub fn has_failed(&self) -> bool {
         self.failures.load(Ordering::Relaxed) >= FAILURES
-    }
-
-    fn send_all(&self, to: &ModulatorStub, keep: Span) {
-        use crate::idl::hyoshi_rates::Modulator as _;
-        let clock = MonotonicClock::from_origin(0);
-        let mut pause = keep;
-        loop {
-            self.wake.wait_until(&clock, clock.now() + pause);
-            if self.over.load(Ordering::Acquire) || self.has_failed() {
-                return;
-            }
-            let period = Span::from_nanos(self.latest.load(Ordering::Acquire));
-            if period.is_zero() {
-                continue;
-            }
-            if to.rate(hertz_of(period)).is_ok() {
-                self.failures.store(0, Ordering::Relaxed);
-                self.sent.store(period.as_nanos(), Ordering::Release);
-                pause = keep;
-            } else {
-                self.failures.fetch_add(1, Ordering::Relaxed);
-                pause = PAUSE;
-            }
-        }
     }
 }
 
@@ -157,14 +172,97 @@ pub(super) fn check(modulator: &Ior, caller: Option<IpAddr>, is_secure: bool) ->
 
 #[cfg(test)]
 mod tests {
-    use hyoshi_orb::Orb;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use hyoshi_orb::{Orb, SystemException};
 
     use super::*;
 
+    fn modulator(orb: &Orb, address: &str) -> ModulatorStub {
+        orb.resolve_unchecked::<dyn Modulator>(&format!("corbaloc:iiop:1.2@{address}/m")).unwrap()
+    }
+
     fn reference(address: &str) -> Ior {
+        modulator(&Orb::client().unwrap(), address).as_ref().ior().clone()
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicU64);
+
+    impl Modulator for Count {
+        fn rate(&self, _: f64) -> Result<(), SystemException> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    fn until(what: &str, mut condition: impl FnMut() -> bool) {
+        for _ in 0..40_000 {
+            if condition() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("{what}");
+    }
+
+    /// A client whose modulator counts.
+    fn client() -> (Orb, Arc<Count>, String) {
+        let orb = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+        orb.ready();
+        let count = Arc::new(Count::default());
+        let stub: ModulatorStub = orb.adapter("m").build().unwrap().activate::<dyn Modulator>(count.clone()).unwrap();
+        (orb, count, stub.as_ref().ior().to_string())
+    }
+
+    #[test]
+    fn only_new_rates_and_checks_are_sent() {
+        let (_client, count, ior) = client();
         let orb = Orb::client().unwrap();
-        let stub = orb.resolve_unchecked::<dyn Modulator>(&format!("corbaloc:iiop:1.2@{address}/m")).unwrap();
-        stub.as_ref().ior().clone()
+        let to = orb.resolve_unchecked::<dyn Modulator>(&ior).unwrap();
+        let lane = FeedbackLane::new(to.as_ref(), Span::from_secs(100));
+        let count = || count.0.load(Ordering::Relaxed);
+        assert_eq!(lane.sent(), None);
+        lane.offer(Span::from_millis(10), now());
+        until("a thread connects", || lane.sent().is_some());
+        lane.join();
+        for _ in 0..3 {
+            lane.offer(Span::from_millis(10), now());
+        }
+        lane.offer(Span::from_millis(20), now());
+        assert_eq!(lane.sent(), Some(Span::from_millis(20)), "over the open connection, at once");
+        lane.offer(Span::from_millis(20), now() + Span::from_secs(200).as_nanos());
+        until("two new rates and a check arrive", || count() >= 3);
+        assert_eq!(count(), 3);
+        assert!(!lane.has_failed());
+    }
+
+    #[test]
+    fn a_client_that_accepts_no_connection_delays_no_other_and_fails() {
+        let (_client, _, ior) = client();
+        let full = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = full.local_addr().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
+        let _connected: Vec<_> = std::iter::from_fn(|| connect().ok()).collect();
+        let orb = Orb::client().unwrap();
+        let other = orb.resolve_unchecked::<dyn Modulator>(&ior).unwrap();
+        let [bad, good] = [&modulator(&orb, &address.to_string()), &other]
+            .map(|to| FeedbackLane::new(to.as_ref(), Span::from_secs(1)));
+        good.offer(Span::from_millis(10), now());
+        until("a thread connects", || good.sent().is_some());
+        good.join();
+        let mut offers = 0;
+        until("three messages fail", || {
+            offers += 1;
+            let period = Span::from_millis(10 + offers);
+            bad.offer(period, now());
+            good.offer(period, now());
+            assert_eq!(good.sent(), Some(period));
+            bad.has_failed()
+        });
+        bad.join();
+        assert!(offers > 3 * FAILURES && bad.sent().is_none(), "{offers}");
     }
 
     #[test]

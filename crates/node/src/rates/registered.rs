@@ -164,22 +164,11 @@ impl RegisteredClients {
         gate.meter.begin(joined.period, now());
         let activated = (gate.activate)(&id_of(ticket));
         let keep = self.period.max(Span::from_secs(1));
-        let lane = modulator.map(|to| FeedbackLane::start(to, keep)).transpose();
-        let (target, lane) = match (activated, lane) {
-            (Ok(target), Ok(lane)) => (target, lane),
-            (activated, lane) => {
-                lane.ok().flatten().into_iter().for_each(|lane| lane.end());
-                if activated.is_ok() {
-                    (gate.deactivate)(&id_of(ticket));
-                }
-                gate.meter.end();
-                self.control.leave(joined.client);
-                self.give_back(claim.operation, gate);
-                return Err(RateRefusal::new(
-                    "the server cannot start a thread or activate an object for the client",
-                    "join again later, or raise the server's `ulimit -u`",
-                ));
-            }
+        let Ok(target) = activated else {
+            gate.meter.end();
+            self.control.leave(joined.client);
+            self.give_back(claim.operation, gate);
+            return Err(RateRefusal::new("the server cannot activate an object for the client", "join again later"));
         };
         let client = Registered {
             name: name.to_owned(),
@@ -188,7 +177,7 @@ impl RegisteredClients {
             joined,
             meter: gate.meter.clone(),
             gate: PiMutex::new(Some(gate)),
-            lane,
+            lane: modulator.map(|to| FeedbackLane::new(to, keep)),
             called: AtomicU64::new(now()),
             // Twice the samples.
             calls: PiMutex::new(Allowance::new(2 * (1_000_000_000 / self.period.as_nanos().max(1)) + 2, 8)),
@@ -255,7 +244,6 @@ impl RegisteredClients {
 
     /// A client has left the loop.
     fn release(self: &Arc<Self>, ticket: u64, client: Arc<Registered>) {
-        client.lane.iter().for_each(|lane| lane.end());
         client.meter.end();
         if client.meter.refused() > 0 {
             self.report(self.excess(&client));
@@ -338,8 +326,13 @@ impl RegisteredClients {
                     self.report(format!("{} was removed: {why}", self.shown(&client)));
                 }
             }
-            self.control.wait(&clock, clock.now() + CHECK.min(self.period));
+            self.control.wait(&clock, clock.now() + self.pause());
         }
+    }
+
+    /// The longest time until the next check of the clients.
+    fn pause(&self) -> Span {
+        CHECK.min(self.period)
     }
 
     /// Passes the present rate of a client on. Returns the reason if the client has vanished.
@@ -356,7 +349,7 @@ impl RegisteredClients {
                     // Before the client knows.
                     client.meter.set_period(period);
                 }
-                lane.offer(period);
+                lane.offer(period, now + self.pause().as_nanos());
             }
             None => {}
         }
@@ -393,10 +386,8 @@ impl RegisteredClients {
         self.over.store(true, Ordering::Release);
         self.control.wake();
         let clients: Vec<_> = self.table.lock().drain().map(|(_, client)| client).collect();
-        let lanes = || clients.iter().filter_map(|client| client.lane.as_ref());
-        lanes().for_each(|lane| lane.end());
         // Each message has a time limit.
-        lanes().for_each(|lane| lane.join());
+        clients.iter().filter_map(|client| client.lane.as_ref()).for_each(|lane| lane.join());
     }
 }
 
