@@ -151,7 +151,7 @@ fn an_operation_that_is_starved_stays() {
     }
     let own: Vec<_> = all.iter().filter(|(of, ..)| of.index() == 0).map(|(_, at, event)| (*at, *event)).collect();
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
-    replay(&system, &plan.processors[0], own.into_iter()).unwrap_or_else(|divergence| panic!("{divergence}"));
+    replay(&system, &plan.processors[0], own).unwrap_or_else(|divergence| panic!("{divergence}"));
     let ready = |id| {
         all.iter().filter(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Ready { job, .. }) if job.operation == id)).count()
     };
