@@ -554,7 +554,8 @@ mod tests {
                     law.departed(moved.from);
                     law.arrived(moved.to);
                     let last = last.replace(number);
-                    prop_assert!(last.is_none_or(|last| number - last >= 8), "{last:?} and {number}");
+                    // Processor 1 samples once more after a move to it in the same round.
+                    prop_assert!(last.is_none_or(|last| number - last >= 7), "{last:?} and {number}");
                 }
             }
         }
