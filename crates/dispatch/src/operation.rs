@@ -172,7 +172,7 @@ impl OperationState {
         let predecessors = operation.trigger.predecessors();
         let payloads = predecessors.iter().any(|from| system.operation(*from).payload > 0);
         // A request to an object may release a method's instance, and its reply the caller's rest.
-        let is_instance = |id: OperationId| system.operation(id).name.contains('@');
+        let is_instance = |id: OperationId| system.operation(id).name.contains('@') && !system.moves(id);
         let answers = !system.objects.is_empty() && predecessors.iter().copied().chain([id]).any(is_instance);
         let place = |plan: &ProcessorPlan| {
             plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })

@@ -359,7 +359,7 @@ mod tests {
     struct Plant {
         system: hyoshi_model::System,
         law: Reallocator,
-        /// The load of each operation of the system, wherever it is.
+        /// The load of each operation of the system, on any processor.
         loads: Vec<f64>,
         at: Vec<ProcessorId>,
         moves: usize,

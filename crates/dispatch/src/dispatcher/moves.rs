@@ -6,8 +6,8 @@
 //!   Here ──────────────► Departing ─────────────────────► Away ──────────────────────────────────────► Here
 //! ```
 //!
-//! If its jobs do not end, it stays (`Stay`). Numbers and release times of jobs continue. On arrival, the operation releases the jobs that were due during the move.
-//! Only jobs beyond its queue's limit are dropped.
+//! If its jobs do not end, it stays (`Stay`). Numbers and release times of jobs continue. On arrival, the operation
+//! releases the jobs that were due during the move. Only jobs beyond its queue's limit are dropped.
 
 use hyoshi_control::feedback::{AdaptiveTask, ProcessorLoad};
 use hyoshi_model::{Instant, OperationId, at_level};

@@ -27,6 +27,14 @@ pub(super) fn check(
             sound = false;
             continue;
         }
+        for one in &declared.further {
+            let reserved = format!("{}@{}", declared.name.value, one.value.1);
+            if operations.has(&reserved) {
+                log.error(one.place, format!("two operations are named `{}`", shortened(&reserved)))
+                    .help(format!("`{name}` has this name on `{}`: rename yours", one.value.1));
+                sound = false;
+            }
+        }
         let own = AtPlace::new(contents.operation(home).on, declared.name.place);
         let host = |id: ProcessorId| contents.processor(id).host;
         for one in std::iter::once(own).chain(further()) {
