@@ -119,17 +119,9 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
-            ) | TraceEvent::Input(
-                Input::Signal(_)
-                    | Input::Retime { .. }
-                    | Input::Adapt { .. }
-                    | Input::Join { .. }
-                    | Input::Leave { .. }
-                    | Input::Depart { .. }
-                    | Input::Stay { .. }
-                    | Input::Arrive { .. },
-            ) | TraceEvent::Cpu(_)
-        )
+            ) | TraceEvent::Input(Input::Signal(_))
+                | TraceEvent::Cpu(_)
+        ) || matches!(event, TraceEvent::Input(input) if input.is_of_loop())
     }
 
     /// The way of the next signal of a processor from another host: see [`CauseAnalysis::crosses`].
@@ -170,18 +162,8 @@ impl<'a> Observer<'a> {
                 | DispatchDecision::Retime { .. }
                 | DispatchDecision::Level { .. }
                 | DispatchDecision::Pace { .. },
-            )
-            | TraceEvent::Input(
-                Input::Retime { .. }
-                | Input::Adapt { .. }
-                | Input::Join { .. }
-                | Input::Leave { .. }
-                | Input::Depart { .. }
-                | Input::Stay { .. }
-                | Input::Arrive { .. },
-            ) => {
-                self.feedback.event(processor, now, event);
-            }
+            ) => self.feedback.event(processor, now, event),
+            TraceEvent::Input(input) if input.is_of_loop() => self.feedback.event(processor, now, event),
             TraceEvent::Cpu(seen) => {
                 if let hyoshi_trace::CpuEvent::Clock { .. } = seen {
                     self.stats.over_networks();

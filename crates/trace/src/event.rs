@@ -194,6 +194,23 @@ pub enum Input {
     },
 }
 
+impl Input {
+    /// Whether a feedback loop, its coordinator or its clients cause it. Simulated loops cause such inputs themselves.
+    pub const fn is_of_loop(&self) -> bool {
+        matches!(
+            self,
+            Input::Sample { .. }
+                | Input::Join { .. }
+                | Input::Leave { .. }
+                | Input::Retime { .. }
+                | Input::Adapt { .. }
+                | Input::Depart { .. }
+                | Input::Stay { .. }
+                | Input::Arrive { .. }
+        )
+    }
+}
+
 /// An external request: a job with its own deadline, importance and criticality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {

@@ -154,7 +154,8 @@ impl Incident {
             file: path.display().to_string(),
             verb: recorded.header.verb.clone(),
             times: RefCell::new(times),
-            inputs: journeys.inputs().into_iter().filter(|(.., input)| same || !is_of_loop(input)).collect(),
+            // If the system differs from the recorded one, its feedback loops measure the simulation.
+            inputs: journeys.inputs().into_iter().filter(|(.., input)| same || !input.is_of_loop()).collect(),
             hops: journeys.hops(),
             journeys: Some(journeys).filter(|_| links == Links::Recorded),
             late: Arc::new(late),
@@ -298,21 +299,6 @@ impl IncidentComparison<'_> {
             "signals_as_declared": self.signals.map(|(_, declared)| declared), "classes": classes.collect::<Vec<_>>(), "agreement": agreements,
         })
     }
-}
-
-/// If the system differs from the recorded one, its feedback loops measure the simulation.
-fn is_of_loop(input: &Input) -> bool {
-    matches!(
-        input,
-        Input::Sample { .. }
-            | Input::Join { .. }
-            | Input::Leave { .. }
-            | Input::Retime { .. }
-            | Input::Adapt { .. }
-            | Input::Depart { .. }
-            | Input::Stay { .. }
-            | Input::Arrive { .. }
-    )
 }
 
 /// The outcomes without a column if there are none.

@@ -38,19 +38,10 @@ impl RecordedSignals {
     /// The next event of the recording.
     pub fn event(&mut self, processor: ProcessorId, at: Instant, event: &TraceEvent) {
         match event {
-            TraceEvent::Input(
-                input @ (Input::Invoke(_)
-                | Input::Begin
-                | Input::SuspendTriggers { .. }
-                | Input::Sample { .. }
-                | Input::Join { .. }
-                | Input::Leave { .. }
-                | Input::Depart { .. }
-                | Input::Stay { .. }
-                | Input::Arrive { .. }
-                | Input::Retime { .. }
-                | Input::Adapt { .. }),
-            ) => self.inputs.push((at, processor, *input)),
+            TraceEvent::Input(input) if input.is_of_loop() => self.inputs.push((at, processor, *input)),
+            TraceEvent::Input(input @ (Input::Invoke(_) | Input::Begin | Input::SuspendTriggers { .. })) => {
+                self.inputs.push((at, processor, *input));
+            }
             TraceEvent::Decision(DispatchDecision::Run { job, slot, .. }) if self.chooses[job.operation.index()] => {
                 self.started.insert((processor, *slot), *job);
             }
