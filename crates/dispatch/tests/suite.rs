@@ -490,6 +490,7 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
             processor,
             algorithm,
             utilisation_ppm: 700_000,
+            utilisation_analysed: false,
             miss_ratio_ppm: 15_000,
             latency: algorithm.uses_latency().then_some(latency),
             period: Span::from_millis(10),

@@ -20,6 +20,8 @@ pub struct FeedbackLoop {
     pub algorithm: FeedbackAlgorithm,
     /// The set point of the utilisation, in parts per million of the processor's hard cap.
     pub utilisation_ppm: u32,
+    /// Whether analysis determined it (`utilisation = "analysis"`).
+    pub utilisation_analysed: bool,
     /// The set point of the miss ratio, in parts per million.
     pub miss_ratio_ppm: u32,
     /// The set point of a latency; `None` if the algorithm does not control it.

@@ -82,8 +82,8 @@ pub use feedback::{
 };
 #[cfg(feature = "toml")]
 pub use file::{
-    Diagnostic, FileErrors, Laws, Loaded, MeasuredCosts, ReadContext, Severity, read, read_costs, read_costs_file,
-    read_file, read_file_with, read_with, schema,
+    Diagnostic, FileErrors, LawResult, Laws, Loaded, MeasuredCosts, ReadContext, SetPointAnalysis, Severity, read,
+    read_costs, read_costs_file, read_file, read_file_with, read_with, schema,
 };
 pub use gateway::{Gateway, GatewayMode};
 pub use hard_cap::{HardCap, OnOverload};

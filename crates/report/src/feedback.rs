@@ -21,6 +21,8 @@ pub struct FeedbackSummary {
     pub algorithm: &'static str,
     /// The set point of the utilisation, if it is controlled.
     pub utilisation_set_ppm: Option<u32>,
+    /// Whether analysis determined it.
+    pub set_by_analysis: bool,
     /// The set point of the miss ratio, if it is controlled.
     pub miss_ratio_set_ppm: Option<u32>,
     /// The set point of the latency, if it is controlled.
@@ -338,6 +340,7 @@ impl FeedbackSummary {
         FeedbackSummary {
             algorithm: of.algorithm.name(),
             utilisation_set_ppm,
+            set_by_analysis: of.utilisation_analysed,
             miss_ratio_set_ppm: of.algorithm.uses_miss_ratio().then_some(of.miss_ratio_ppm),
             latency_set: LatencySummary::new(system, of),
             period_ns: of.period.as_nanos(),
@@ -399,7 +402,8 @@ impl FeedbackSummary {
     }
 
     fn set_points(&self) -> String {
-        let utilisation = self.utilisation_set_ppm.map(|ppm| format!("U {}", percent(ppm.into())));
+        let source = if self.set_by_analysis { " (analysis)" } else { "" };
+        let utilisation = self.utilisation_set_ppm.map(|ppm| format!("U {}{source}", percent(ppm.into())));
         let misses = self.miss_ratio_set_ppm.map(|ppm| format!("M {}", percent(ppm.into())));
         let latency = self.latency_set.as_ref().map(|set| format!("L {} ({})", nanos(set.at_ns), set.name()));
         utilisation.into_iter().chain(misses).chain(latency).collect::<Vec<_>>().join(", ")

@@ -28,6 +28,7 @@ mod release_guards;
 mod rules;
 mod scale;
 mod service_levels;
+mod set_points;
 mod soundness;
 mod switching;
 mod undecided;

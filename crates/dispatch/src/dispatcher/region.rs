@@ -89,14 +89,19 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// Sets the cap's reserve above each lane: all critical work, and the other work of more urgent lanes.
+    ///
+    /// With a feedback loop it is the critical work alone. If jobs need less than their declared times, the loop sets
+    /// rates with declared times above the cap. Then a reserve for them would stop the least urgent lanes for ever.
     pub(super) fn reserve(&mut self) {
         let Some(cap) = &mut self.cap else { return };
         let (mut critical, mut other) = (0, [0u64; u64::BITS as usize]);
         let operations = self.operations.iter().zip(&self.settings.shares[self.epoch]);
         for (operation, share) in operations.filter(|(operation, _)| operation.presence != Presence::Away) {
             critical += operation.at_present_rate(share.0);
-            let lane = LaneState::index_of(&self.lanes, operation.placement.other.level);
-            other[usize::from(lane)] += operation.at_present_rate(share.1);
+            if self.feedback.is_none() {
+                let lane = LaneState::index_of(&self.lanes, operation.placement.other.level);
+                other[usize::from(lane)] += operation.at_present_rate(share.1);
+            }
         }
         let above = other.iter().scan(critical, |above, lane| Some(core::mem::replace(above, *above + lane)));
         cap.reserve(above);

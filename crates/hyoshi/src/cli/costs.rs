@@ -111,13 +111,18 @@ impl CostSource {
         }
     }
 
+    /// Applies the costs of the command line to the system.
+    pub fn apply(&self, system: &mut Contents) {
+        if let CostSource::Given { costs, .. } = self {
+            system.processors.iter_mut().for_each(|processor| processor.costs = *costs);
+        }
+    }
+
     /// Applies the costs of the command line to the system. Returns notes on the costs in use.
     pub fn settle(self, system: &mut Contents, by_file: bool) -> Vec<ReportNote> {
+        self.apply(system);
         let text = match self {
-            CostSource::Given { costs, text } => {
-                system.processors.iter_mut().for_each(|processor| processor.costs = costs);
-                text
-            }
+            CostSource::Given { text, .. } => text,
             _ if by_file => of_the_file(system),
             CostSource::Stored { costs, text } => match system.processors.iter().all(|one| one.costs == costs) {
                 true => text,

@@ -1,5 +1,6 @@
 //! Reads a system's file, applies the changes of the command line, and makes the plan.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,13 +8,14 @@ use clap::Args;
 use hyoshi_control::feedback::Coordinator;
 use hyoshi_control::file;
 use hyoshi_model::{
-    Contents, DesignGains, Diagnostic, Laws, Overload, Preemption, ReadContext, Span, System, quantity, read_file_with,
+    Contents, DesignGains, Diagnostic, Laws, Overload, Preemption, ReadContext, SetPointAnalysis, Span, System,
+    quantity, read_file_with,
 };
 use hyoshi_report::{ColourChoice, ReportNote};
 use hyoshi_sched::{Plan, Strategies};
 
 use super::costs::CostsFrom;
-use super::{CliError, Format, streams};
+use super::{CliError, Format, set_points, streams};
 
 /// The CPU broker's rules for reservations in a file.
 const LAWS: Laws =
@@ -207,17 +209,36 @@ pub(super) fn load(
     // A strategy that the command line replaces is not checked.
     let named = changes.strategy.is_none().then(|| strategies.names());
     let costs = costs.find()?;
+    // What analysis has found, for a recording.
+    let utilisations = RefCell::new(None);
+    let set_points = |read: &System| {
+        let mut contents = Contents::clone(read);
+        let planned = changes.apply(&mut contents).and_then(|()| {
+            costs.apply(&mut contents);
+            let system = System::new(contents);
+            plan(&system, strategies).map(|plan| set_points::by_analysis(&system, &plan))
+        });
+        // Loading fails later, with the same error.
+        let found = planned.unwrap_or_else(|_| {
+            let why = ("the changes of the command line do not apply".to_owned(), "omit them".to_owned());
+            vec![Err(why); read.feedback.len()]
+        });
+        utilisations.replace(set_points::to_record(read, &found));
+        found
+    };
     let known = ReadContext {
         strategies: named,
         costs: costs.instead(),
         duration: changes.duration,
         laws: Some(LAWS),
+        set_points: Some(SetPointAnalysis(&set_points)),
         ..ReadContext::default()
     };
     let loaded = read_file_with(path, &known).map_err(CliError::File)?;
     let mut system = loaded.system.into_contents();
     changes.apply(&mut system)?;
     let (mut files, mut changes) = (loaded.files, changes.arguments());
+    files.extend(utilisations.into_inner());
     if let Some((file, change)) = costs.to_record() {
         files.push(file);
         changes.extend(change);

@@ -54,6 +54,7 @@ mod recorded_signals;
 #[cfg(feature = "reproduce")]
 mod reproduce;
 mod run;
+mod set_points;
 mod sim;
 mod streams;
 #[cfg(feature = "orb")]

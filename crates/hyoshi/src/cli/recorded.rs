@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use hyoshi_model::{Contents, HostId, Instant, ProcessorId, ReadContext, System, read_with};
+use hyoshi_model::{Contents, HostId, Instant, ProcessorId, ReadContext, SetPointAnalysis, System, read_with};
 use hyoshi_report::ReportNote;
 use hyoshi_report::figures::time;
 use hyoshi_sched::{Plan, Strategies};
@@ -18,6 +18,7 @@ use hyoshi_trace::recording::{InTimeOrder, RangeCheck, RangeError, ReadError, Re
 use super::CliError;
 use super::costs::{self, CostsFrom};
 use super::load::{Changes, LoadedSystem, known_strategy, plan};
+use super::set_points;
 
 /// A recording with its system. Events are read on demand: memory does not grow with them.
 pub(super) struct Recorded {
@@ -45,7 +46,9 @@ impl Recorded {
         drop(opened);
         let name = "system.toml (in the recording)";
         let costs = costs::recalled_instead(&header.files)?;
-        let known = ReadContext { files: header.files.clone(), costs, ..ReadContext::default() };
+        let set_points = |system: &System| set_points::recorded(&header.files, system);
+        let set_points = Some(SetPointAnalysis(&set_points));
+        let known = ReadContext { files: header.files.clone(), costs, set_points, ..ReadContext::default() };
         let mut system = read_with(&header.system, name, None, &known).map_err(CliError::File)?.system.into_contents();
         let words = std::iter::once("recording").chain(header.changes.iter().map(String::as_str));
         let recalled = Recalled::try_parse_from(words).map_err(|error| {

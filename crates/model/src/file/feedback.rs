@@ -1,6 +1,7 @@
 //! `[feedback.PROCESSOR]`: loops that adapt rates.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::clients;
 use super::expand::Operations;
@@ -10,8 +11,10 @@ use super::log::{AtPlace, Log, Place};
 use super::machines::endpoints;
 use super::names::Names;
 use super::places;
+use super::programs::LawResult;
 use super::table::{Table, in_order, log_complaint};
 use super::value::InputValue;
+use crate::checked::System;
 use crate::control_group::{ControlGroup, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, STEP_PART};
 use crate::feedback::{DesignGains, FeedbackAlgorithm, FeedbackLoop, LoadMeasure, RateDivision, StartRates};
 use crate::ids::{OperationId, ProcessorId};
@@ -22,11 +25,11 @@ use crate::time::Span;
 pub(super) fn read(
     log: &mut Log,
     top: &Table<'_>,
-    contents: &Contents,
-    operations: &Operations<'_>,
+    (contents, operations): (&Contents, &Operations<'_>),
+    analysis: Option<SetPointAnalysis<'_>>,
 ) -> Option<Vec<FeedbackLoop>> {
     let names = Names::new("processor", contents.processors.iter().map(|one| one.name.as_str()));
-    let mut loops = Vec::new();
+    let (mut loops, mut places) = (Vec::new(), Vec::new());
     let mut sound = true;
     for (name, table) in top.named(log, "feedback") {
         let one = names.find(log, name).map(ProcessorId);
@@ -35,6 +38,9 @@ pub(super) fn read(
                 sound &= has_work(log, name, contents, &one);
                 sound &= clients::check_endpoints(log, (name, &table), contents, (&one, &loops));
                 sound &= is_like_its_group(log, name, &table, &one, &loops);
+                let margin = margin(log, &table, one.utilisation_analysed);
+                sound &= margin.is_some();
+                places.push((value_place(&table, "utilisation"), margin.unwrap_or_default()));
                 loops.push((name, one));
             }
             None => sound = false,
@@ -44,8 +50,75 @@ pub(super) fn read(
     sound &= clients::check(log, contents, operations, &loops);
     sound = sound && levels::check(log, contents, operations, &loops);
     sound = sound && places::check(log, contents, operations, &loops);
-    let (names, feedback): (Vec<_>, Vec<_>) = loops.into_iter().unzip();
-    (sound && are_small(log, contents, operations, &names, &feedback)).then_some(feedback)
+    let (names, mut feedback): (Vec<_>, Vec<_>) = loops.into_iter().unzip();
+    sound = sound && are_small(log, contents, operations, &names, &feedback);
+    if sound && feedback.iter().any(|one| one.utilisation_analysed) {
+        sound = analyse(log, contents, &mut feedback, (&names, &places), analysis);
+    }
+    sound.then_some(feedback)
+}
+
+/// Determines the set points of a system's feedback loops.
+#[derive(Clone, Copy)]
+pub struct SetPointAnalysis<'a>(
+    /// For each loop, in their order, the greatest utilisation without misses in parts per million of the hard cap; or
+    /// the reason why there is none, and the remedy. The loops have other set points.
+    pub &'a dyn Fn(&System) -> Vec<LawResult<u32>>,
+);
+
+impl fmt::Debug for SetPointAnalysis<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetPointAnalysis").finish_non_exhaustive()
+    }
+}
+
+/// Replaces the set points of loops with `utilisation = "analysis"`. False, logged, if there is none. For each loop, the
+/// place of its set point, and its margin.
+fn analyse(
+    log: &mut Log,
+    contents: &Contents,
+    feedback: &mut [FeedbackLoop],
+    (names, places): (&[AtPlace<&str>], &[(Place, u32)]),
+    analysis: Option<SetPointAnalysis<'_>>,
+) -> bool {
+    let contents = Contents { feedback: feedback.to_vec(), ..contents.clone() };
+    let found = match analysis {
+        Some(analysis) => (analysis.0)(&System::new(contents.clone())),
+        None => vec![Err((MISSING.0.to_string(), MISSING.1.to_string())); feedback.len()],
+    };
+    let mut sound = true;
+    let each = feedback.iter_mut().zip(found).zip(names).zip(places);
+    for (((one, found), name), (place, margin)) in each.filter(|(((one, _), _), _)| one.utilisation_analysed) {
+        match found {
+            Ok(bound) if bound > *margin => {
+                one.utilisation_ppm = bound - margin;
+                sound &= has_work(log, *name, &contents, one);
+            }
+            Ok(bound) => {
+                let percent = |ppm: u32| format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
+                log.error(*place, format!("the margin leaves no utilisation for `{}`", name.value))
+                    .label(format!("analysis proves {}", percent(bound)))
+                    .help(format!("write a margin below {}", percent(bound)));
+                sound = false;
+            }
+            Err((reason, remedy)) => {
+                log.error(*place, format!("no set point of `{}` is proved free of misses", name.value))
+                    .label(reason)
+                    .help(remedy);
+                sound = false;
+            }
+        }
+    }
+    sound
+}
+
+/// Why a program finds no set point, and the remedy.
+const MISSING: (&str, &str) =
+    ("this program has no analysis", "write a percentage; in Rust, set `ReadContext::set_points`");
+
+/// The place of a value, or of the table if the key is missing.
+fn value_place(table: &Table<'_>, key: &str) -> Place {
+    table.get(key).map_or_else(|| table.place_of(key), |value| Place::from(value.span()))
 }
 
 fn read_loop(
@@ -57,7 +130,12 @@ fn read_loop(
 ) -> Option<FeedbackLoop> {
     let algorithm = table.choice(log, "algorithm")?;
     let algorithm = algorithm.map(|position| FeedbackAlgorithm::all().nth(position).unwrap_or(FeedbackAlgorithm::FcU));
-    let utilisation = set_point(log, table, "utilisation", algorithm, algorithm.value.uses_utilisation());
+    let analysed = is_analysed(table) && algorithm.value.uses_utilisation();
+    let utilisation = match analysed {
+        // Until it is known.
+        true => Some(1_000_000),
+        false => set_point(log, table, "utilisation", algorithm, algorithm.value.uses_utilisation()),
+    };
     let misses = set_point(log, table, "miss_ratio", algorithm, algorithm.value.uses_miss_ratio());
     let period = table.read(log, "period", InputValue::positive_time);
     let latency = latency::read(log, table, (contents, operations), (processor, algorithm, period));
@@ -85,6 +163,7 @@ fn read_loop(
         processor,
         algorithm: algorithm.value,
         utilisation_ppm: utilisation?,
+        utilisation_analysed: analysed,
         miss_ratio_ppm: misses?,
         latency: latency?,
         period: period?.value,
@@ -313,15 +392,14 @@ fn set_point(
     algorithm: AtPlace<FeedbackAlgorithm>,
     controlled: bool,
 ) -> Option<u32> {
-    let given = table.given(log, key, InputValue::share_ppm);
     let name = algorithm.value.name();
-    match given {
-        Some(given) if !controlled => {
-            log.error(given.place, format!("{name} does not control `{key}`"))
-                .also(algorithm.place, "the algorithm")
-                .help(format!("remove `{key}`, or choose an algorithm that controls it"));
-            None
-        }
+    if !controlled && table.get(key).is_some() {
+        log.error(value_place(table, key), format!("{name} does not control `{key}`"))
+            .also(algorithm.place, "the algorithm")
+            .help(format!("remove `{key}`, or choose an algorithm that controls it"));
+        return None;
+    }
+    match table.given(log, key, InputValue::share_ppm) {
         Some(given) if given.value == 0 || given.value > 1_000_000 => {
             log.error(given.place, format!("`{key}` must be above 0% and at most 100%"))
                 .help("for example, set utilisation = \"70%\" and miss_ratio = \"1.5%\"");
@@ -336,6 +414,22 @@ fn set_point(
         }
         None => (!controlled).then_some(0),
     }
+}
+
+/// Whether the set point of the utilisation is to be determined by analysis.
+fn is_analysed(table: &Table<'_>) -> bool {
+    table.get("utilisation").is_some_and(|value| InputValue::of(value.get_ref()).choice(&["analysis"]).is_ok())
+}
+
+/// The distance of the set point from the utilisation that analysis determines. `None`, logged, without analysis.
+fn margin(log: &mut Log, table: &Table<'_>, analysed: bool) -> Option<u32> {
+    let margin = table.read(log, "margin", InputValue::share_ppm)?;
+    if table.get("margin").is_some() && !analysed {
+        log.error(table.place_of("margin"), "`margin` has no effect without an analysis")
+            .help("write utilisation = \"analysis\", or remove `margin`");
+        return None;
+    }
+    Some(margin.value)
 }
 
 /// False, logged, if a loop has no operation to adapt, or if the lowest rates are above the set point.

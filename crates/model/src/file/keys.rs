@@ -84,6 +84,8 @@ pub enum Kind {
     RateOrPair,
     /// `"75%"`.
     Share,
+    /// `"75%"` or this word.
+    ShareOr(&'static str),
     /// `"1KiB"`.
     Size,
     /// `"100Mbit/s"`.
@@ -976,7 +978,18 @@ const FEEDBACK: &[Key] = &[
         Required,
         "FC-U holds the utilisation, FC-M the miss ratio, FC-UM both, FC-UL utilisation and latency. EUCON and DEUCON hold the utilisations of several processors.",
     ),
-    key("utilisation", Kind::Share, Described("an error unless FC-M"), "The set point, of the processor's hard cap."),
+    key(
+        "utilisation",
+        Kind::ShareOr("analysis"),
+        Described("an error unless FC-M"),
+        "The set point, of the processor's hard cap. \"analysis\": the greatest one without misses, by analysis.",
+    ),
+    key(
+        "margin",
+        Kind::Share,
+        Value("\"0%\""),
+        "With utilisation = \"analysis\": how far the set point is below the greatest one, of the hard cap.",
+    ),
     key(
         "miss_ratio",
         Kind::Share,

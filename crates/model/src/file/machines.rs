@@ -125,7 +125,7 @@ pub(super) fn processors(
     top: &Table<'_>,
     hosts: &[Host],
     costs: Costs,
-    known: &ReadContext,
+    known: &ReadContext<'_>,
 ) -> Vec<Processor> {
     let hosts = Names::new("host", hosts.iter().map(|host| host.name.as_str()));
     let mut processors = Vec::new();
@@ -255,7 +255,7 @@ pub(super) fn costs_declared(top: &toml::de::DeTable<'_>) -> bool {
 }
 
 /// Reports an unknown name at its place in the file.
-fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &ReadContext) {
+fn strategy_is_known(log: &mut Log, table: &Table<'_>, known: &ReadContext<'_>) {
     let (Some(given), Some(known)) = (table.get("strategy"), &known.strategies) else { return };
     let whole = Place::from(given.span());
     let Ok(named) = strategies(InputValue::of(given.get_ref())) else { return };

@@ -48,6 +48,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use diagnostic::{Diagnostic, FileErrors, Severity};
+pub use feedback::SetPointAnalysis;
 pub use measured::{MeasuredCosts, read_costs, read_costs_file};
 pub use programs::{LawResult, Laws};
 pub use schema::schema;
@@ -77,8 +78,8 @@ pub struct Loaded {
 }
 
 /// The inputs from the program that reads a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadContext {
+#[derive(Clone, Debug, Default)]
+pub struct ReadContext<'a> {
     /// The known strategies, in any case of letters; `None` accepts every name.
     pub strategies: Option<Vec<String>>,
     /// Texts of files that the system may name: they replace the files beside it.
@@ -89,6 +90,8 @@ pub struct ReadContext {
     pub duration: Option<crate::time::Span>,
     /// The laws that check advocates and policies; `None` accepts all.
     pub laws: Option<Laws>,
+    /// Determines set points with `utilisation = "analysis"`; `None` rejects them.
+    pub set_points: Option<SetPointAnalysis<'a>>,
 }
 
 /// Reads a system from a file; files that it names are looked up beside it.
@@ -97,7 +100,7 @@ pub fn read_file(path: impl AsRef<Path>) -> Result<Loaded, FileErrors> {
 }
 
 /// Like [`read_file`], but an unknown name is an error with its place.
-pub fn read_file_with(path: impl AsRef<Path>, known: &ReadContext) -> Result<Loaded, FileErrors> {
+pub fn read_file_with(path: impl AsRef<Path>, known: &ReadContext<'_>) -> Result<Loaded, FileErrors> {
     let path = path.as_ref();
     match input::read_text(path, limits::FILE_BYTES) {
         Ok(text) => read_with(&text, &path.display().to_string(), Some(path.parent().unwrap_or(Path::new(""))), known),
@@ -111,7 +114,7 @@ pub fn read(text: &str, file: &str, dir: Option<&Path>) -> Result<Loaded, FileEr
 }
 
 /// Like [`read`], but an unknown name is an error with its place.
-pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &ReadContext) -> Result<Loaded, FileErrors> {
+pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &ReadContext<'_>) -> Result<Loaded, FileErrors> {
     if text.len() > limits::FILE_BYTES {
         let error = input::InputError { path: file.into(), cause: input::Cause::TooLarge(limits::FILE_BYTES) };
         return Err(FileErrors { errors: vec![Diagnostic::from(&error)], more: 0, warnings: Vec::new() });
@@ -181,7 +184,7 @@ fn assemble(
     log: &mut Log,
     tree: &DeTable<'_>,
     dir: Option<&Path>,
-    known: &ReadContext,
+    known: &ReadContext<'_>,
 ) -> Option<(System, Vec<(String, String)>)> {
     let top = Table::open(log, "", "", Place::default(), tree)?;
     let name = top.read(log, "name", |given| match given.text()? {
@@ -329,7 +332,7 @@ fn assemble(
     if !hops::check(log, &contents, &operations) {
         return None;
     }
-    contents.feedback = feedback::read(log, &top, &contents, &operations)?;
+    contents.feedback = feedback::read(log, &top, (&contents, &operations), known.set_points)?;
     let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))

@@ -102,6 +102,7 @@ fn kind(kind: Kind) -> Value {
         Kind::Times => list(time()),
         Kind::RateOrPair => or(rate(), pair(rate())),
         Kind::Share => quantity("%"),
+        Kind::ShareOr(word) => or(quantity("%"), json!({ "enum": [word] })),
         Kind::Size => quantity("B|KiB|MiB"),
         Kind::Bandwidth => quantity("kbit/s|Mbit/s|Gbit/s"),
         Kind::Choice(words) => json!({ "enum": words }),

@@ -277,7 +277,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Time | Kind::TimeOrPair | Kind::TimeOr(_) | Kind::Stagger => "\"2.5ms\"",
         Kind::TimePair | Kind::Times => "[\"1ms\", \"2ms\"]",
         Kind::RateOrPair => "\"40Hz\"",
-        Kind::Share => "\"75%\"",
+        Kind::Share | Kind::ShareOr(_) => "\"75%\"",
         Kind::Size => "\"64B\"",
         Kind::Bandwidth => "\"100Mbit/s\"",
         Kind::Choice(words) => words.first().copied().unwrap_or("\"...\""),

@@ -1,8 +1,10 @@
 //! What analysis says about feedback loops before they run.
 
 use hyoshi_control::feedback::{ControllerGains, FeedbackSettings, LoopModel, RateLimit};
-use hyoshi_model::{FeedbackAlgorithm, FeedbackLoop, OperationId, Setting, Share, Span, StartRates, System};
-use hyoshi_sched::analysis::{ProcessorReport, Report, UtilisationBound};
+use hyoshi_model::{
+    FeedbackAlgorithm, FeedbackLoop, OperationId, ProcessorId, Setting, Share, Span, StartRates, System,
+};
+use hyoshi_sched::analysis::Report;
 use serde::Serialize;
 
 use super::levels::{self, LevelCheck, LoopTask};
@@ -20,8 +22,13 @@ pub struct LoopCheck {
     pub algorithm: &'static str,
     /// The utilisation at which it comes to rest, as a part of the hard cap. With a latency it is the upper limit.
     pub target_ppm: u64,
-    /// The utilisation up to which analysis excludes misses at every rate; `None` if no bound applies to the strategy.
+    /// Whether analysis determined the set point of the utilisation.
+    pub set_by_analysis: bool,
+    /// The utilisation up to which analysis excludes misses at every rate; `None` if no bound applies.
     pub bound_ppm: Option<u64>,
+    /// Why no bound applies.
+    #[serde(skip)]
+    unbounded: Option<String>,
     /// The gain (actual over declared execution time) below which it is stable.
     pub stable_below: f64,
     /// The gain up to which the utilisation does not overshoot.
@@ -122,7 +129,8 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
     let analysed = report.scenes.first()?.processors.iter().find(|one| one.processor == of.processor)?;
     // The loop measures parts of the hard cap, so its model has these, too.
     let cap = f64::from(system.processor(of.processor).hard_cap.ppm) / 1e6;
-    let bound = bound(analysed).map(|ppm| (ppm as f64 / cap).min(1e6) as u64);
+    let bounded = bound(system, report, of.processor);
+    let bound = bounded.as_ref().ok().copied();
     let part = |work: f64, period: u64| work / period.max(1) as f64 / cap;
     let tasks = LoopTask::all(system, of);
     let sum = |part: fn(&LoopTask) -> f64| tasks.iter().map(part).sum::<f64>() / cap;
@@ -165,7 +173,9 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
         processor: analysed.name.clone(),
         algorithm: of.algorithm.name(),
         target_ppm: (target * 1e6).round() as u64,
+        set_by_analysis: of.utilisation_analysed,
         bound_ppm: bound,
+        unbounded: bounded.err(),
         stable_below: model.stable_below(),
         smooth_up_to: model.smooth_up_to(),
         settles_after: model.settling(of.gains.ga).ok().flatten().filter(|_| of.latency.is_none()),
@@ -202,13 +212,11 @@ fn omitted(system: &System, of: &FeedbackLoop) -> Vec<String> {
     system.operation_ids().filter(is_omitted).map(|id| system.operation(id).name.clone()).collect()
 }
 
-/// The utilisation up to which deadlines equal to periods are met at every rate: Liu and Layland's bound for rate
-/// monotonic levels, the whole CPU for EDF.
-pub(super) fn bound(analysed: &ProcessorReport) -> Option<u64> {
-    match &analysed.liu_layland {
-        UtilisationBound::Yes { bound_ppm, .. } => Some(*bound_ppm),
-        UtilisationBound::No { .. } => analysed.may_fill.then_some(1_000_000),
-    }
+/// The utilisation up to which analysis excludes misses at every rate, as a part of the hard cap; or why there is none.
+pub(super) fn bound(system: &System, report: &Report, processor: ProcessorId) -> Result<u64, String> {
+    let cap = u64::from(system.processor(processor).hard_cap.ppm.max(1));
+    let bound = report.miss_free_ppm(processor).map_err(|none| none.why.to_string())?;
+    Ok((bound * 1_000_000 / cap).min(1_000_000))
 }
 
 /// The table of loops, and what follows from it in words.
@@ -256,6 +264,9 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
 fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
     let mut remarks = Vec::new();
     let ga = of.gains.ga;
+    if one.set_by_analysis {
+        remarks.push(format!("the set point of {} is from this analysis", percent(of.utilisation_ppm.into())));
+    }
     match one.bound_ppm {
         Some(bound) if one.target_ppm > bound && of.algorithm != FeedbackAlgorithm::FcM => {
             remarks.push(format!(
@@ -265,7 +276,10 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
             ));
         }
         Some(_) => {}
-        None => remarks.push("no utilisation bound applies, so analysis cannot exclude misses".into()),
+        None => remarks.push(format!(
+            "no utilisation bound applies, so analysis cannot exclude misses: {}",
+            one.unbounded.as_deref().unwrap_or_default()
+        )),
     }
     if one.may_starve {
         remarks.push("FC-M can fill the CPU: only `cap` and `hard_cap` leave time for other work".into());

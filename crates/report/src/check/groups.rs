@@ -37,12 +37,17 @@ pub struct MemberCheck {
     pub processor: String,
     /// The set point of its utilisation.
     pub target_ppm: u64,
+    /// Whether analysis determined the set point.
+    pub set_by_analysis: bool,
     /// Its utilisation at the lowest rates.
     pub least_ppm: u64,
     /// Its utilisation at the highest rates.
     pub most_ppm: u64,
-    /// The utilisation up to which analysis excludes misses at every rate; `None` if no bound applies to the strategy.
+    /// The utilisation up to which analysis excludes misses at every rate; `None` if no bound applies.
     pub bound_ppm: Option<u64>,
+    /// Why no bound applies.
+    #[serde(skip)]
+    unbounded: Option<String>,
     /// `highest` if the highest rates stay below the set point, `lowest` if the lowest rates are above it.
     pub unreachable: Option<&'static str>,
 }
@@ -94,10 +99,7 @@ fn member(system: &System, report: &Report, place: usize) -> MemberCheck {
     let one = &system.feedback[place];
     let processor = system.processor(one.processor);
     let of_cap = |ppm: u64| ppm.saturating_mul(1_000_000) / u64::from(processor.hard_cap.ppm.max(1));
-    let analysed = report.scenes.first().and_then(|scene| {
-        let mut processors = scene.processors.iter();
-        processors.find(|other| other.processor == one.processor)
-    });
+    let bounded = bound(system, report, one.processor);
     let target = u64::from(one.utilisation_ppm);
     let least = of_cap(system.least_load_ppm(0, one.processor));
     let most = of_cap(system.utilisation_ppm(0, one.processor));
@@ -106,7 +108,9 @@ fn member(system: &System, report: &Report, place: usize) -> MemberCheck {
         target_ppm: target,
         least_ppm: least,
         most_ppm: most,
-        bound_ppm: analysed.and_then(bound).map(|ppm| of_cap(ppm).min(1_000_000)),
+        set_by_analysis: one.utilisation_analysed,
+        bound_ppm: bounded.as_ref().ok().copied(),
+        unbounded: bounded.err(),
         unreachable: match () {
             () if most < target => Some("highest"),
             () if least > target => Some("lowest"),
@@ -165,6 +169,9 @@ fn remarks(group: &GroupCheck) -> Vec<String> {
     ));
     for one in &group.members {
         let processor = &one.processor;
+        if one.set_by_analysis {
+            remarks.push(format!("{processor}: the set point of {} is from this analysis", percent(one.target_ppm)));
+        }
         match one.bound_ppm {
             Some(bound) if one.target_ppm > bound => remarks.push(format!(
                 "{processor}: misses are possible at its set point of {}; analysis excludes them up to {}",
@@ -172,9 +179,10 @@ fn remarks(group: &GroupCheck) -> Vec<String> {
                 percent(bound)
             )),
             Some(_) => {}
-            None => {
-                remarks.push(format!("{processor}: no utilisation bound applies, so analysis cannot exclude misses"))
-            }
+            None => remarks.push(format!(
+                "{processor}: no utilisation bound applies, so analysis cannot exclude misses: {}",
+                one.unbounded.as_deref().unwrap_or_default()
+            )),
         }
         match one.unreachable {
             Some("lowest") => {

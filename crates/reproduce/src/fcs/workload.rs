@@ -254,6 +254,7 @@ impl FcsWorkload {
         Some(FeedbackLoop {
             algorithm,
             utilisation_ppm: set_points.0,
+            utilisation_analysed: false,
             miss_ratio_ppm: set_points.1,
             period: self.sampling_period(),
             ..declared.clone()

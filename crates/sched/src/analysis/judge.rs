@@ -9,6 +9,7 @@ use super::failures::{self, CertainJobs};
 use super::hard_cap;
 use super::holistic::Agreement;
 use super::method::{AnalysisMethod, Assumption, MethodNote};
+use super::miss_free;
 use super::part::{OperationPart, PartResult, ResponseBound, counted, finish_of};
 use super::processor_scene::ProcessorScene;
 use super::release::dropping;
@@ -56,7 +57,7 @@ pub(super) fn processor(
         Some(why) => UtilisationBound::No { why },
         None => test(&all),
     };
-    let may_fill = !site.effort.is_for_verdicts() && may_fill(site, agreement);
+    let miss_free_ppm = if site.effort.is_for_verdicts() { Err(Inapplicable::Idle) } else { miss_free::bound(site) };
     let named = site.system.processor(site.plan.processor);
     ProcessorReport {
         processor: site.plan.processor,
@@ -68,7 +69,7 @@ pub(super) fn processor(
         load,
         liu_layland: bound(utilisation::liu_layland),
         hyperbolic: bound(utilisation::hyperbolic),
-        may_fill,
+        miss_free_ppm,
         verdict,
         first,
         assumptions: assumptions(site, agreement),
@@ -264,16 +265,6 @@ fn whole(
         (None, None) => Verdict::Proved,
     };
     (verdict, first)
-}
-
-/// Whether no job misses its deadline up to a utilisation of 1: one level orders all jobs by deadline, preemptively (Liu
-/// and Layland 1973, theorem 7).
-fn may_fill(site: &ProcessorScene<'_>, agreement: &Agreement) -> bool {
-    let level = |part: &OperationPart| site.plan.levels.get(usize::from(part.level)).map(|level| level.discipline);
-    let first = site.parts.first().map(|part| part.level);
-    let by_deadline = |part: &OperationPart| Some(part.level) == first && level(part) == Some(Discipline::Deadline);
-    let by_deadline = !site.is_mixed() && site.parts.iter().all(by_deadline);
-    by_deadline && site.plan.preemption == Preemption::Full && not_simple(site, agreement).is_none()
 }
 
 /// Why the utilisation bounds of rate monotonic scheduling do not apply here.

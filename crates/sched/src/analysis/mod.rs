@@ -25,6 +25,7 @@ mod judge;
 mod lateness;
 mod merge;
 mod method;
+mod miss_free;
 mod mixed_order;
 mod overhead;
 mod part;
@@ -41,15 +42,15 @@ mod workload;
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{ChainId, System};
+use hyoshi_model::{ChainId, FeedbackLoop, System};
 
 pub use behaviour::{Miss, behaviour, numbers, undecided};
 pub use counterexample::{Counterexample, Subject, counterexamples};
 pub use effort::{AnalysisOptions, Bounds, Progress};
 pub use method::{AnalysisMethod, Assumption, MethodNote};
 pub use report::{
-    AloneReport, CarrierReport, ChainReport, ChainStage, CountedFrom, OperationReport, Outcome, OutcomeScope,
-    ProcessorReport, Report, Requirement, SceneReport,
+    AloneReport, CarrierReport, ChainReport, ChainStage, CountedFrom, NoSetPoint, OperationReport, Outcome,
+    OutcomeScope, ProcessorReport, Report, Requirement, SceneReport,
 };
 pub use sensitivity::{OperationMargin, Scaling, Sensitivity, SensitivitySearch, sensitivity};
 pub use utilisation::{Inapplicable, Load, UtilisationBound};
@@ -81,6 +82,20 @@ pub fn analyse_with(system: &System, plan: &Plan, options: AnalysisOptions<'_>) 
         blame_clocks(system, plan, &mut scenes, effort);
     }
     judge::report(system, scenes)
+}
+
+/// For each feedback loop, in their order, the utilisation of its processor up to which no job is late in any epoch, at
+/// all rates and execution times: in parts per million of the CPU. It does not depend on the loops' set points.
+pub fn set_points(system: &System, plan: &Plan) -> Vec<Result<u64, NoSetPoint>> {
+    let effort = &Effort::new(AnalysisOptions { bounds: Bounds::None, progress: &|_| true });
+    let works: Vec<_> = (0..system.epochs.len()).map(|epoch| works(system, plan, Scene::Epoch(epoch))).collect();
+    let set_point = |one: &FeedbackLoop| {
+        let plan = &plan.processors[one.processor.index()];
+        NoSetPoint::least(system.epochs.iter().zip(&works).map(|(epoch, works)| {
+            (epoch.name.as_str(), miss_free::bound(&ProcessorScene::new(system, plan, works, effort)))
+        }))
+    };
+    system.feedback.iter().map(set_point).collect()
 }
 
 /// Names the clocks where only their errors prevent a proof.

@@ -9,7 +9,7 @@ use hyoshi_model::{ChainId, OperationId, ProcessorId};
 use serde::Serialize;
 
 use super::method::{AnalysisMethod, Assumption, MethodNote};
-use super::utilisation::{Load, UtilisationBound};
+use super::utilisation::{Inapplicable, Load, UtilisationBound};
 use super::verdict::{FailureReason, Verdict, serialise_verdict};
 
 /// The result of `check` for a system.
@@ -91,9 +91,9 @@ pub struct ProcessorReport {
     pub load: Load,
     /// Liu and Layland's bound.
     pub liu_layland: UtilisationBound,
-    /// Whether all deadlines are met up to a utilisation of 1, because the earliest deadline always runs.
+    /// The utilisation up to which no job is late at all rates and execution times, in parts per million of the CPU.
     #[serde(skip)]
-    pub may_fill: bool,
+    pub miss_free_ppm: Result<u64, Inapplicable>,
     /// Bini, Buttazzo and Buttazzo's bound.
     pub hyperbolic: UtilisationBound,
     /// Of all its operations together.
@@ -252,7 +252,42 @@ impl ProcessorReport {
     }
 }
 
+/// Why analysis proves no set point for the utilisation of a processor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSetPoint {
+    /// The epoch without a bound.
+    pub epoch: String,
+    /// Why no bound applies there.
+    pub why: Inapplicable,
+}
+
+impl NoSetPoint {
+    /// The least of the bounds of all epochs in which something runs.
+    pub(super) fn least<'a>(
+        bounds: impl Iterator<Item = (&'a str, Result<u64, Inapplicable>)>,
+    ) -> Result<u64, NoSetPoint> {
+        let mut least = Err(NoSetPoint { epoch: String::new(), why: Inapplicable::Idle });
+        for (epoch, bound) in bounds {
+            match bound {
+                Ok(bound) => least = Ok(least.map_or(bound, |least: u64| least.min(bound))),
+                Err(Inapplicable::Idle) => {}
+                Err(why) => return Err(NoSetPoint { epoch: epoch.into(), why }),
+            }
+        }
+        least
+    }
+}
+
 impl Report {
+    /// The utilisation of a processor up to which no job is late in any epoch, in parts per million of the CPU.
+    pub fn miss_free_ppm(&self, processor: ProcessorId) -> Result<u64, NoSetPoint> {
+        let epochs = self.scenes.iter().filter(|scene| !scene.change);
+        NoSetPoint::least(epochs.flat_map(|scene| {
+            let here = scene.processors.iter().filter(|one| one.processor == processor);
+            here.map(|one| (scene.name.as_str(), one.miss_free_ppm))
+        }))
+    }
+
     /// Every operation's report, with its scene and processor.
     pub fn operations(&self) -> impl Iterator<Item = (&SceneReport, &ProcessorReport, &OperationReport)> {
         let processors = self.scenes.iter().flat_map(|scene| scene.processors.iter().map(move |one| (scene, one)));

@@ -99,6 +99,32 @@ pub enum Inapplicable {
     Overheads,
     /// A body calls objects that the file does not name.
     Calls,
+    /// Pauses by the caps may be as long as a period.
+    Pauses,
+    /// Jobs may be cancelled because of their declared times.
+    Cancellation,
+    /// Jobs beyond their declared times are demoted or stopped.
+    Overruns,
+}
+
+impl Inapplicable {
+    /// How a bound for a feedback loop would apply.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Inapplicable::Idle => "enable an operation",
+            Inapplicable::NotRateMonotonic => "use strategy RMS, or EDF with preemption = \"full\"",
+            Inapplicable::NonPreemptive => "use preemption = \"levels\" or, with EDF, preemption = \"full\"",
+            Inapplicable::ConstrainedDeadline => "remove `deadline`, or set one as long as the longest period",
+            Inapplicable::NotPeriodic => "remove `jitter`, and use release guards",
+            Inapplicable::Resources => "remove `uses`",
+            Inapplicable::Cap => "set cap = \"100%\" and on_hard_cap = \"report\"; `hard_cap` still limits all work",
+            Inapplicable::Overheads => "remove the costs",
+            Inapplicable::Calls => "name the method in `calls`",
+            Inapplicable::Pauses => "allow only lower rates, or raise `cap` and `hard_cap`",
+            Inapplicable::Cancellation => "set cancel = false",
+            Inapplicable::Overruns => "set on_overrun = \"report\"",
+        }
+    }
 }
 
 impl fmt::Display for Inapplicable {
@@ -113,6 +139,9 @@ impl fmt::Display for Inapplicable {
             Inapplicable::Cap => "the cap may delay jobs",
             Inapplicable::Overheads => "scheduling costs time",
             Inapplicable::Calls => "a body may call any object",
+            Inapplicable::Pauses => "pauses by the caps may be as long as the shortest period",
+            Inapplicable::Cancellation => "jobs may be cancelled",
+            Inapplicable::Overruns => "overruns are demoted or stopped",
         })
     }
 }
@@ -161,15 +190,28 @@ pub enum UtilisationBound {
 /// (1 + U/n)^n <= 2.
 pub(super) fn liu_layland(shares: &[PeriodicDemand]) -> UtilisationBound {
     let (n, total) = (shares.len() as u128, sum(shares.iter().copied()));
-    let holds = |total: u128| product((0..n).map(|_| total.div_ceil(n))) <= 2 * ONE;
-    // The largest utilisation in ppm for which the test holds.
+    UtilisationBound::Yes { bound_ppm: bound_of(n), value_ppm: ppm(total), met: equal_parts_fit(n, total) }
+}
+
+fn equal_parts_fit(n: u128, total: u128) -> bool {
+    product((0..n).map(|_| total.div_ceil(n))) <= 2 * ONE
+}
+
+/// The largest utilisation in parts per million for which the test holds.
+fn bound_of(n: u128) -> u64 {
     let (mut bound_ppm, mut too_much) = (0u64, 1_000_001u64);
     while too_much - bound_ppm > 1 {
         let middle = u64::midpoint(bound_ppm, too_much);
-        let fits = holds((u128::from(middle) * ONE).div_ceil(1_000_000));
+        let fits = equal_parts_fit(n, (u128::from(middle) * ONE).div_ceil(1_000_000));
         *(if fits { &mut bound_ppm } else { &mut too_much }) = middle;
     }
-    UtilisationBound::Yes { bound_ppm, value_ppm: ppm(total), met: holds(total) }
+    bound_ppm
+}
+
+/// Liu and Layland's bound for this number of tasks, at least 1, in parts per million, rounded down. For many, its limit
+/// ln 2.
+pub(super) fn liu_layland_ppm(tasks: u32) -> u64 {
+    if tasks < 100 { bound_of(tasks.into()) } else { 693_147 }
 }
 
 /// The product of all (U_i + 1) at most 2 proves rate monotonic levels (Bini, Buttazzo and

@@ -6,6 +6,7 @@ mod hosts;
 mod joins;
 mod margins;
 mod reference;
+mod set_points;
 mod soundness;
 mod strategies;
 mod verdicts;

@@ -634,28 +634,6 @@ fn requests_of_registered_clients_have_no_bound_and_less_urgent_operations_neith
     }
 }
 
-#[test]
-fn only_preemptive_edf_with_implicit_deadlines_may_fill_its_processor() {
-    let plain = "name = 'edf'\n[processor.main]\nstrategy = 'EDF'\npreemption = 'full'\ncap = '100%'\nhard_cap = '100%'\n\
-        [operation.a]\nevery = '10ms'\nwcet = '1ms'\n[operation.b]\nevery = '20ms'\nwcet = '1ms'\n";
-    let may_fill = |text: &str| {
-        let system = hyoshi_model::read(text, "edf.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
-        analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap()).scenes[0].processors[0].may_fill
-    };
-    assert!(may_fill(plain));
-    for (from, to) in [
-        ("'EDF'", "'RMS'"),
-        ("preemption = 'full'", "preemption = 'levels'"),
-        ("every = '20ms'", "every = '20ms'\ndeadline = '19ms'"),
-        ("every = '20ms'", "every = '20ms'\njitter = '1ms'"),
-    ] {
-        let changed = plain.replace(from, to);
-        assert_ne!(changed, plain);
-        assert!(!may_fill(&changed), "{to}");
-    }
-    assert!(!may_fill(&format!("{plain}[operation.c]\nafter = {{ all = ['a'] }}\nwcet = '1ms'\n")));
-}
-
 /// Its arrival releases the jobs that were due on the way.
 #[test]
 fn an_operation_that_moves_leaves_less_urgent_ones_unknown_on_each_of_its_processors() {
