@@ -90,6 +90,37 @@ proptest! {
         }
     }
 
+    // On the saturated model their errors stay bounded, because without misses they rise by one small step. But they never
+    // come to rest: as long as the sample is not saturated, an error grows.
+    #[test]
+    fn with_a_gain_beyond_the_range_fc_m_and_fc_um_never_rest(
+        by_misses: bool, combined: bool, part in 1.01..3.0f64, bound in 0.0..1.0f64, start in 0.001..0.1f64, above: bool,
+    ) {
+        // The model's slope is the designed one, so both controllers are equally steep.
+        let slope = 0.447;
+        let (algorithm, bound) = match (combined, by_misses) {
+            (false, _) => (FcM, 0.5 + 0.4 * bound),
+            (true, true) => (FcUm, 0.5 + 0.2 * bound),
+            (true, false) => (FcUm, 0.78 + 0.17 * bound),
+        };
+        let model = model(algorithm, bound, slope);
+        let (gain, target) = (part * model.stable_below(), model.target());
+        // As far as from the target to the first miss.
+        let unsaturated = if target < bound { (bound - target).min(0.015 / slope) } else { 0.015 / slope };
+        let offset = start * unsaturated;
+        let mut law = FeedbackLaw::new(model.settings, (target + if above { offset } else { -offset }) / gain).unwrap();
+        let plant = PlantModel { gain, bound, slope };
+        let mut far = 0;
+        for _ in 0..1_000 {
+            let distance = (gain * law.total() - target).abs();
+            law.step(plant.measure(law.total()), UNLIMITED);
+            let next = (gain * law.total() - target).abs();
+            prop_assert!(next > distance || distance >= unsaturated * 0.999, "{} after {}", next, distance);
+            far += u32::from(distance >= unsaturated);
+        }
+        prop_assert!(far > 0);
+    }
+
     #[test]
     fn a_greater_measured_variable_never_adds_more(
         algorithm in algorithm(), past in prop::collection::vec((0.0..=1.0f64, prop_oneof![Just(0.0), 0.0..=1.0f64]), 0..20),

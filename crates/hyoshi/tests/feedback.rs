@@ -23,6 +23,49 @@ fn other_gains_are_tried_on_the_recorded_jobs() {
     assert!(refused.err.contains("--gains has no effect: system `"), "{}", refused.err);
 }
 
+/// Two operations with periods of at least 50 ms. Jobs need 2.5 times their worst case.
+const ANALYSED: &str = "name = 'analysed'\nduration = '60s'\n[processor.camera]\nstrategy = 'RMS'\n\
+    [feedback.camera]\nalgorithm = 'FC-U'\nutilisation = 'analysis'\nperiod = '1s'\n\
+    [operation.track]\nrate = ['5Hz', '20Hz']\nwcet = '8ms'\ntakes = { uniform = ['20ms', '20ms'] }\n\
+    [operation.detect]\nrate = ['4Hz', '20Hz']\nwcet = '8ms'\ntakes = { uniform = ['20ms', '20ms'] }\n";
+
+#[test]
+fn a_set_point_by_analysis_is_the_bound_of_check_and_is_the_same_in_a_replay() {
+    let place = Place::new();
+    place.write("loop.toml", ANALYSED);
+    let checked = place.hyoshi("check loop.toml --format json").json();
+    let one = &checked["feedback"][0];
+    // 82.8 %, less two pauses of 6.74 ms in 100 ms, of the cap of 94 %.
+    let bound = one["bound_ppm"].as_u64().unwrap();
+    assert!((737_000..738_500).contains(&bound), "{one}");
+    assert_eq!((&one["target_ppm"], &one["set_by_analysis"]), (&one["bound_ppm"], &true.into()), "{one}");
+    let set = |json: &Value| {
+        let feedback = &json["processors"][0]["feedback"];
+        assert_eq!(feedback["set_by_analysis"], true);
+        feedback["utilisation_set_ppm"].as_u64().unwrap()
+    };
+    let json = place.hyoshi("sim loop.toml --record sim.hyo --format json").json();
+    assert_eq!(set(&json), bound);
+    let steady = json["processors"][0]["feedback"]["steady"]["utilisation_ppm"].as_u64().unwrap();
+    assert!(steady.abs_diff(bound) < 10_000, "{steady}");
+    assert_eq!(json["processors"][0]["feedback"]["steady"]["miss_ratio_ppm"], 0);
+    // A replay needs no analysis: with another one, the recorded value counts.
+    assert_eq!(set(&place.hyoshi("trace summary sim.hyo --format json").json()), bound);
+    assert_eq!(set(&place.hyoshi("sim --from sim.hyo --cap 90% --format json").json()), bound);
+    place.hyoshi("trace replay sim.hyo").exits(0);
+    let text = place.hyoshi("sim loop.toml --duration 5s").exits(0).out;
+    assert!(text.contains("(analysis)"), "{text}");
+    // Changes of the command line count.
+    let wider = place.hyoshi("check loop.toml --cap 100% --hard-cap 100% --format json").json();
+    assert!(wider["feedback"][0]["bound_ppm"].as_u64().unwrap().abs_diff(828_427) <= 2, "{wider}");
+    let refused = place.hyoshi("check loop.toml --strategy MUF").exits(2);
+    assert!(refused.err.contains("no set point of `camera` is proved free of misses"), "{}", refused.err);
+    assert!(refused.err.contains("levels are not by rate, a level for each"), "{}", refused.err);
+    place.write("loop.toml", &ANALYSED.replace("'analysis'", "'analysis'\nmargin = '80%'"));
+    let refused = place.hyoshi("check loop.toml").exits(2);
+    assert!(refused.err.contains("the margin leaves no utilisation for `camera`"), "{}", refused.err);
+}
+
 #[test]
 fn service_levels_follow_the_load_and_are_the_same_in_a_replay() {
     let place = Place::new();

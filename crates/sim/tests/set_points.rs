@@ -59,9 +59,8 @@ fn draw() -> impl Strategy<Value = Draw> {
         "cap = '90%'\ncap_window = '40ms'",
         "cap = '80%'\nhard_cap = '100%'",
     ];
-    (any::<bool>(), prop::sample::select(caps), 0u8..3, prop::collection::vec(task(), 1..6)).prop_map(
-        |(edf, caps, critical, tasks)| Draw { edf, caps, critical, tasks },
-    )
+    (any::<bool>(), prop::sample::select(caps), 0u8..3, prop::collection::vec(task(), 1..6))
+        .prop_map(|(edf, caps, critical, tasks)| Draw { edf, caps, critical, tasks })
 }
 
 /// The system at rates within their ranges, with this utilisation of the CPU. The loop never samples.
@@ -118,9 +117,7 @@ fn system(text: &str) -> Option<System> {
 /// While ordinary threads use all time that lanes leave.
 fn misses(system: &System) -> usize {
     let all = events_beside(system, Instant::ZERO + Span::from_secs(3), true);
-    let missed = |event: &TraceEvent| {
-        matches!(event, TraceEvent::Decision(DispatchDecision::End(end)) if end.outcome != JobOutcome::Made)
-    };
+    let missed = |event: &TraceEvent| matches!(event, TraceEvent::Decision(DispatchDecision::End(end)) if end.outcome != JobOutcome::Made);
     all.iter().filter(|(.., event)| missed(event)).count()
 }
 

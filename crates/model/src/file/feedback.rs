@@ -424,7 +424,7 @@ fn is_analysed(table: &Table<'_>) -> bool {
 /// The distance of the set point from the utilisation that analysis determines. `None`, logged, without analysis.
 fn margin(log: &mut Log, table: &Table<'_>, analysed: bool) -> Option<u32> {
     let margin = table.read(log, "margin", InputValue::share_ppm)?;
-    if table.get("margin").is_some() && !analysed {
+    if margin.value > 0 && !analysed {
         log.error(table.place_of("margin"), "`margin` has no effect without an analysis")
             .help("write utilisation = \"analysis\", or remove `margin`");
         return None;

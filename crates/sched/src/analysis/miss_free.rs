@@ -147,16 +147,14 @@ fn slowest(work: &Work) -> u64 {
 
 /// Whether the deadline follows the adapted period.
 fn adapts(site: &ProcessorScene<'_>, work: &Work) -> bool {
-    work.adapted && work.slowest > work.period && work.deadline.span().as_nanos() == work.period
+    work.adapted
+        && work.slowest > work.period
+        && work.deadline.span().as_nanos() == work.period
         && site.system.adapted_by(work.operation).is_some()
 }
 
 /// The shortest period of each task.
-fn periods(
-    site: &ProcessorScene<'_>,
-    order: Order,
-    releases: &[Option<u64>],
-) -> Result<Vec<u64>, Inapplicable> {
+fn periods(site: &ProcessorScene<'_>, order: Order, releases: &[Option<u64>]) -> Result<Vec<u64>, Inapplicable> {
     let mut periods = Vec::new();
     for part in &site.parts {
         let (work, operation) = (work(site, part), site.system.operation(part.operation));
@@ -170,7 +168,8 @@ fn periods(
         let in_time = if adapts(site, work) { span == slowest(work) } else { work.deadline.span().as_nanos() >= span };
         // A part that follows must not be more urgent than what precedes it.
         let mut before = work.source.predecessors().iter().map(|hop| &site.works[hop.from]);
-        let mut is_later = || before.all(|before| from_origin(before).is_some_and(|one| Some(one) <= from_origin(work)));
+        let mut is_later =
+            || before.all(|before| from_origin(before).is_some_and(|one| Some(one) <= from_origin(work)));
         let in_order = order == Order::ByRate || !follows || is_later();
         match () {
             () if !in_time || !in_order => return Err(Inapplicable::ConstrainedDeadline),
@@ -218,7 +217,9 @@ fn latest_releases(system: &System, works: &[Work]) -> Vec<Option<u64>> {
                 let arrival = |hop: &Hop| release(hop.from)?.checked_add(hop.most)?.checked_add(work.offset);
                 predecessors.iter().map(arrival).try_fold(0, |latest: u64, one| Some(latest.max(one?)))
             }
-            ReleaseSource::After { predecessors, guarded: false, join: None } if is_task && one_root && work.offset == 0 => {
+            ReleaseSource::After { predecessors, guarded: false, join: None }
+                if is_task && one_root && work.offset == 0 =>
+            {
                 let before = |from: usize| latest[from].filter(|_| works[from].on == work.on);
                 predecessors.iter().try_fold(0, |latest: u64, hop| Some(latest.max(before(hop.from)?)))
             }
@@ -265,7 +266,8 @@ fn withheld(site: &ProcessorScene<'_>) -> Result<Vec<Demand>, Inapplicable> {
     }
     let switching = SWITCHING.as_nanos().saturating_mul(site.parts.len() as u64);
     let rest = (u128::from(window) * u128::from(1_000_000 - processor.cap_ppm.min(1_000_000))).div_ceil(MILLION);
-    let rest = Demand { cost: u64::try_from(rest).unwrap_or(window).saturating_add(switching), period: window, burst: 0 };
+    let rest =
+        Demand { cost: u64::try_from(rest).unwrap_or(window).saturating_add(switching), period: window, burst: 0 };
     let pause = hard.longest_pause().as_nanos().saturating_add(switching);
     let pause = Demand { cost: pause, period: WINDOW.as_nanos(), burst: 0 };
     let mut demands = match (capped, hard.is_on()) {
