@@ -190,7 +190,9 @@ impl PublishError {
                 format!("publish more slowly, or raise the limit of the queue of `{supplier}` in the file")
             }
             PublishError::Rejected { supplier, because: Rejected::TooSoon, .. } => {
-                format!("publish at most once in each `min_interval` of `{supplier}`, or in each period of the publisher")
+                format!(
+                    "publish at most once in each `min_interval` of `{supplier}`, or in each period of the publisher"
+                )
             }
             PublishError::Rejected { name, because: Rejected::Unregistered, .. } => {
                 format!("let the feedback loop set the rate: hyoshi events publish {name} --rate 1Hz..10Hz")
@@ -337,8 +339,10 @@ impl EventChannel {
             .find_map(rates)
             .ok_or_else(|| RegisterError::NoClients { name: name.to_owned() })?;
         let claim = claim(channel.system(), supplier, asked);
-        let shown = |client: u16| format!("client {client} of {} ({})", channel.of(supplier).name, claim.label.as_str());
-        let state = PublisherState::join((name, &shown), &rates, (&claim, asked.idle)).map_err(RegisterError::Refused)?;
+        let shown =
+            |client: u16| format!("client {client} of {} ({})", channel.of(supplier).name, claim.label.as_str());
+        let state =
+            PublisherState::join((name, &shown), &rates, (&claim, asked.idle)).map_err(RegisterError::Refused)?;
         let state = Arc::new(state);
         lock(&channel.publishers).0.push(state.clone());
         Ok(Publisher { state, channel: channel.clone() })

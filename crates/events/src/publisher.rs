@@ -162,7 +162,15 @@ impl PublisherState {
         let meter = ClientMeter::default();
         meter.begin(joined.period, monotonic().as_nanos());
         let (event, shown) = (event.to_owned(), shown(joined.client));
-        Ok(PublisherState { event, shown, idle, control: control.clone(), joined, meter, has_left: AtomicBool::new(false) })
+        Ok(PublisherState {
+            event,
+            shown,
+            idle,
+            control: control.clone(),
+            joined,
+            meter,
+            has_left: AtomicBool::new(false),
+        })
     }
 
     /// Leaves the loop; once. Returns reports about it: the reason for its removal, and publications above its rate.

@@ -62,7 +62,8 @@ struct Publisher {
 
 impl Publisher {
     fn start(place: &Place, words: &str) -> Publisher {
-        let words = format!("events publish detection --at unix:{}/run.sock --format json {words}", place.path().display());
+        let words =
+            format!("events publish detection --at unix:{}/run.sock --format json {words}", place.path().display());
         Publisher { program: Program::start(place.command(&words).stderr(Stdio::null())), hertz: 0.0 }
     }
 
@@ -93,10 +94,13 @@ fn publishers_share_the_load_that_the_loop_holds_and_a_killed_one_leaves_its_sha
     place.write("fusion.toml", FUSION);
     let words = "run fusion.toml --no-report --control run.sock --record run.hyo --format json";
     let run = Program::start(place.command(words).stderr(Stdio::null()));
-    let events = |words: &str| -> Ended { place.hyoshi(&format!("events {words} --at unix:{}/run.sock", place.path().display())) };
+    let events = |words: &str| -> Ended {
+        place.hyoshi(&format!("events {words} --at unix:{}/run.sock", place.path().display()))
+    };
     until("the run begins", || events("publish status").code == 0);
 
-    let mut publishers = ["", "--text here"].map(|words| Publisher::start(&place, &format!("--rate 1Hz..500Hz {words}")));
+    let mut publishers =
+        ["", "--text here"].map(|words| Publisher::start(&place, &format!("--rate 1Hz..500Hz {words}")));
     until("both have the highest rate", || publishers.iter_mut().all(|one| one.hertz() > 45.0));
     let refused = events("publish detection").exits(2).err;
     assert!(refused.contains("only publishers that register for a rate may publish it"), "{refused}");

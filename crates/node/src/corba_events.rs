@@ -200,7 +200,8 @@ impl CorbaEvents {
         let gates = |id: OperationId| {
             let clients = system.operation(id).clients.filter(|_| !of_objects.contains(&id))?;
             let supplies = |event: &Event| event.suppliers.contains(&id);
-            let offered = |one: &&Arc<OfferedEvent>| system.events.iter().any(|event| event.name == one.name && supplies(event));
+            let offered =
+                |one: &&Arc<OfferedEvent>| system.events.iter().any(|event| event.name == one.name && supplies(event));
             let event = self.events.iter().filter(|event| event.is_open).find(offered)?;
             Some((id, (0..2 * clients.most).map(|_| event.client_gate()).collect()))
         };

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use hyoshi_model::{Endpoint, HostId, OperationId, ProcessorId, ServedObject, System};
 use hyoshi_orb::{
-    Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, OwnedLane, ServerLimits, SystemException, TlsClient,
-    TlsServer,
+    Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, OwnedLane, ServerLimits, SystemException,
+    TlsClient, TlsServer,
 };
 use hyoshi_runtime::{ClientMeter, Node, Prepared};
 
@@ -272,7 +272,8 @@ impl InstalledObjects {
         node: &mut Prepared,
         tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServingObjects, NodeError> {
-        let (mut processors, mut gates) = (Vec::new(), BTreeMap::<ProcessorId, (ClientGates, Option<OwnedLane>)>::new());
+        let (mut processors, mut gates) =
+            (Vec::new(), BTreeMap::<ProcessorId, (ClientGates, Option<OwnedLane>)>::new());
         for (id, order) in std::mem::take(&mut self.orders) {
             let (processor, of_objects) = self.serve_processor(id, order, node, tls)?;
             processors.push(processor);

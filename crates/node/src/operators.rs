@@ -18,7 +18,8 @@ use hyoshi_runtime::ChainThreads;
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{
-    CancelThreadError, PublishAtRateError, PublishError, RegisterPublisherError, SubscribeError, TakeError, ThreadsError,
+    CancelThreadError, PublishAtRateError, PublishError, RegisterPublisherError, SubscribeError, TakeError,
+    ThreadsError,
 };
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;

@@ -80,8 +80,10 @@ fn run() -> Run {
     let serving = installed.publishers(&channels).serve(&mut node, None).unwrap();
     let run = Run { events, rates, serving, _channels: channels, _running: node.start() };
     let (_orb, probe) = run.rates();
-    until("the run begins", || matches!(probe.join(&task("receive", 200.0, 300.0), None),
-        Err(JoinError::Refused(refused)) if refused.why.contains("the range of the system file")));
+    until("the run begins", || {
+        matches!(probe.join(&task("receive", 200.0, 300.0), None),
+        Err(JoinError::Refused(refused)) if refused.why.contains("the range of the system file"))
+    });
     run
 }
 
@@ -188,7 +190,8 @@ fn a_push_above_the_rate_or_without_registration_is_refused() {
         let target = target(&orb, &grant);
         (0..40).map(|_| exception(target.push(&Any::of("here").unwrap()))).collect()
     };
-    let too_often = |raised: &&Option<SystemException>| raised.as_ref().is_some_and(|one| one.minor == minor::TOO_OFTEN);
+    let too_often =
+        |raised: &&Option<SystemException>| raised.as_ref().is_some_and(|one| one.minor == minor::TOO_OFTEN);
     assert!(pushes[0].is_none() && pushes.iter().filter(too_often).count() > 20, "{pushes:?}");
     rates.leave(grant.ticket).unwrap();
     let Err(JoinError::Refused(refused)) = rates.join(&task("whisper", 1.0, 2.0), None) else { panic!() };

@@ -20,9 +20,8 @@ use std::sync::Arc;
 
 use hyoshi_model::{Endpoint, FeedbackLoop, OperationId, Span, System};
 use hyoshi_orb::{
-    AdapterError, ClientLimits, Ior, LaneOptions, Orb, OwnedLane, ServerLimits, SystemException, ThreadPolicy,
-    SystemKind,
-    TlsClient, TlsServer, certificate_names, current, minor,
+    AdapterError, ClientLimits, Ior, LaneOptions, Orb, OwnedLane, ServerLimits, SystemException, SystemKind,
+    ThreadPolicy, TlsClient, TlsServer, certificate_names, current, minor,
 };
 use hyoshi_os::priority::FEEDBACK;
 use hyoshi_os::{Spawn, SpawnedThread, users};

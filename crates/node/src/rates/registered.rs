@@ -22,10 +22,10 @@ use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_runtime::{ClientMeter, ClientRateControl, JoinLoopError, JoinedClient};
 use hyoshi_trace::RatedClient;
 
+use super::ClientGate;
 use super::modulator::FeedbackLane;
 use super::source::JoinSource;
 use super::wish::{RateRefusal, claim, hertz_of};
-use super::ClientGate;
 use crate::idl::hyoshi_rates::{self as wire, Modulator};
 use crate::peer::Allowance;
 use crate::shared::random;

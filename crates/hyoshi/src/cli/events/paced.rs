@@ -24,7 +24,8 @@ pub(super) struct RateRange {
 /// Reads `1Hz..20Hz`.
 pub(super) fn rates(text: &str) -> Result<RateRange, String> {
     let (lowest, highest) = text.split_once("..").ok_or("write the lowest and the highest rate, such as 1Hz..20Hz")?;
-    let period = |text: &str| quantity::period(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)));
+    let period =
+        |text: &str| quantity::period(text).map_err(|error| format!("{text:?} {error}; {}", error.remedy(text)));
     let (longest, shortest) = (period(lowest)?, period(highest)?);
     if shortest > longest {
         return Err(format!("the lowest rate is above the highest; write {highest}..{lowest}"));
@@ -119,7 +120,7 @@ impl Publications {
         let line = json!({
             "hyoshi": head("events publish"),
             "event": event,
-            "period_ns": self.period,
+            "period_ns": self.period.as_nanos(),
             "accepted": self.accepted,
             "rejected": self.rejected,
         });
