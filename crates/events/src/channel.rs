@@ -10,8 +10,9 @@ use std::time::Instant as WallClock;
 use hyoshi_model::event::matches;
 use hyoshi_model::{Instant, OperationId, Span, System};
 use hyoshi_os::{PiMutex, Spawn, SpawnedThread};
-use hyoshi_runtime::{EventFeed, EventInput, FeedControl, Prepared, Rejected, SuppliedEvent};
+use hyoshi_runtime::{ClientRateControl, EventFeed, EventInput, FeedControl, Prepared, Rejected, SuppliedEvent};
 
+use crate::publisher::{Publisher, PublisherReports, PublisherState, RegisterError, Registration, claim};
 use crate::queue::Subscription;
 use crate::subscriber::{ReceivedEvent, Subscriber, SubscriberState};
 
@@ -39,12 +40,23 @@ pub(crate) struct ChannelState {
     names: Vec<Arc<str>>,
     /// By operation: the events that it supplies, if any.
     supplied: Vec<Supplied>,
-    /// The locks have priority inheritance, because a body in a lane may publish.
-    inputs: Vec<(OperationId, PiMutex<EventInput>)>,
+    inputs: Vec<ChannelInput>,
+    /// Registered publishers, and the latest reports about those that have left.
+    publishers: Mutex<(Vec<Arc<PublisherState>>, PublisherReports)>,
     subscribers: Mutex<Vec<Arc<SubscriberState>>>,
     /// By event: the latest events, for late subscribers.
     kept: Mutex<Vec<VecDeque<ReceivedEvent>>>,
     over: AtomicBool,
+}
+
+/// The input of a supplier with `called = true`.
+#[derive(Debug)]
+struct ChannelInput {
+    supplier: OperationId,
+    /// The lock has priority inheritance, because a body in a lane may publish.
+    input: PiMutex<EventInput>,
+    /// The loop that sets the rates of its publishers.
+    rates: Option<ClientRateControl>,
 }
 
 /// The events of one supplier.
@@ -139,6 +151,11 @@ pub enum PublishError {
         /// Why.
         because: Rejected,
     },
+    /// The publisher's registration has ended.
+    Ended {
+        /// The event.
+        name: String,
+    },
 }
 
 impl fmt::Display for PublishError {
@@ -151,6 +168,7 @@ impl fmt::Display for PublishError {
             PublishError::Rejected { name, supplier, because } => {
                 write!(f, "operation `{supplier}` rejected event `{name}`: {because}")
             }
+            PublishError::Ended { name } => write!(f, "the registration of this publisher of `{name}` has ended"),
         }
     }
 }
@@ -172,9 +190,15 @@ impl PublishError {
                 format!("publish more slowly, or raise the limit of the queue of `{supplier}` in the file")
             }
             PublishError::Rejected { supplier, because: Rejected::TooSoon, .. } => {
-                format!("publish at most once in each `min_interval` of `{supplier}`")
+                format!(
+                    "publish at most once in each `min_interval` of `{supplier}`, or in each period of the publisher"
+                )
+            }
+            PublishError::Rejected { name, because: Rejected::Unregistered, .. } => {
+                format!("let the feedback loop set the rate: hyoshi events publish {name} --rate 1Hz..10Hz")
             }
             PublishError::Rejected { .. } => "publish during the run".to_owned(),
+            PublishError::Ended { .. } => "register again".to_owned(),
         }
     }
 }
@@ -217,11 +241,18 @@ impl EventChannel {
         for (position, event) in system.events.iter().enumerate() {
             event.suppliers.iter().for_each(|supplier| supplied[supplier.index()].events.push(position));
         }
+        let input = |input: EventInput| {
+            let supplier = input.supplier();
+            let declared = system.operation(supplier);
+            let rates = declared.clients.and_then(|_| node.client_rates(declared.on));
+            ChannelInput { supplier, input: PiMutex::new(input), rates }
+        };
         let state = Arc::new(ChannelState {
             feed: control,
             names: system.events.iter().map(|event| (*event.name).into()).collect(),
             supplied,
-            inputs: inputs.into_iter().map(|input| (input.supplier(), PiMutex::new(input))).collect(),
+            inputs: inputs.into_iter().map(input).collect(),
+            publishers: Mutex::default(),
             subscribers: Mutex::default(),
             kept: Mutex::new(system.events.iter().map(|_| VecDeque::new()).collect()),
             over: AtomicBool::new(false),
@@ -281,24 +312,52 @@ impl EventChannel {
     ///
     /// If there is no such supplier on this node, or the node rejects the publication.
     pub fn publish(&self, name: &str, payload: &[u8]) -> Result<(), PublishError> {
-        let state = &self.0.state;
-        let event = state.names.iter().position(|known| **known == *name);
-        let event = event.ok_or_else(|| PublishError::Unknown { name: name.to_owned() })?;
-        let input = state.inputs.iter().find(|(supplier, _)| state.of(*supplier).events.contains(&event));
-        let (supplier, input) = input.ok_or_else(|| PublishError::NoInput { name: name.to_owned() })?;
-        let published = input.lock().publish(payload);
-        published.map_err(|because| PublishError::Rejected {
-            name: name.to_owned(),
-            supplier: state.of(*supplier).name.to_string(),
-            because,
-        })
+        self.0.state.publish(name, payload, None)
+    }
+
+    /// The same for a registered client with this period, for example one that has joined over CORBA. The caller has
+    /// admitted the publication at the client's rate.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish).
+    pub fn publish_of_client(&self, name: &str, payload: &[u8], period: Span) -> Result<(), PublishError> {
+        self.0.state.publish(name, payload, Some(period))
+    }
+
+    /// Registers a publisher of an event with the feedback loop of a supplier with `clients`: the loop sets its rate.
+    ///
+    /// # Errors
+    ///
+    /// If no supplier here has `clients`, the run has not begun, or the loop refuses the publisher.
+    pub fn publisher(&self, name: &str, asked: &Registration) -> Result<Publisher, RegisterError> {
+        let channel = &self.0.state;
+        let event = channel.position(name).ok_or_else(|| RegisterError::Unknown { name: name.to_owned() })?;
+        let rates = |input: &ChannelInput| Some((input.supplier, input.rates.clone()?));
+        let (supplier, rates) = channel
+            .inputs_of(event)
+            .find_map(rates)
+            .ok_or_else(|| RegisterError::NoClients { name: name.to_owned() })?;
+        let claim = claim(channel.system(), supplier, asked);
+        let shown =
+            |client: u16| format!("client {client} of {} ({})", channel.of(supplier).name, claim.label.as_str());
+        let state =
+            PublisherState::join((name, &shown), &rates, (&claim, asked.idle)).map_err(RegisterError::Refused)?;
+        let state = Arc::new(state);
+        lock(&channel.publishers).0.push(state.clone());
+        Ok(Publisher { state, channel: channel.clone() })
+    }
+
+    /// Reports of publishers that were silent for too long, or ignored their rates.
+    pub fn publisher_reports(&self) -> Vec<String> {
+        lock(&self.0.state.publishers).1.all()
     }
 
     /// The state of each event, in the file's order.
     pub fn standing(&self) -> Vec<EventStanding> {
         let state = &self.0.state;
         let (system, now) = (state.system(), state.now());
-        let open = |supplier: &OperationId| state.inputs.iter().any(|(known, _)| known == supplier);
+        let open = |supplier: &OperationId| state.inputs.iter().any(|input| input.supplier == *supplier);
         let standing = |(name, event): (&Arc<str>, &hyoshi_model::Event)| {
             let counts = event.suppliers.iter().filter_map(|one| Some((*one, state.feed.counts(*one)?)));
             let mut standing = EventStanding {
@@ -382,6 +441,7 @@ impl ChannelState {
             if looked.elapsed().as_nanos() >= u128::from(LOOK.as_nanos()) {
                 looked = WallClock::now();
                 self.disconnect_idle();
+                self.remove_silent();
             }
         }
     }
@@ -399,6 +459,52 @@ impl ChannelState {
             });
             self.select();
         }
+    }
+
+    /// Removes publishers that were silent for too long.
+    fn remove_silent(&self) {
+        let silent = |state: &Arc<PublisherState>| Some((state.clone(), state.silence()?));
+        let silent: Vec<_> = lock(&self.publishers).0.iter().filter_map(silent).collect();
+        for (state, silence) in silent {
+            let silence = Span::from_millis(silence.as_nanos() / 1_000_000);
+            self.end_publisher(&state, Some(format!("it published nothing for {silence}")));
+        }
+    }
+
+    /// A publisher leaves, for a reason if it was removed.
+    pub fn end_publisher(&self, state: &Arc<PublisherState>, why: Option<String>) {
+        let reports = state.leave(why);
+        let mut publishers = lock(&self.publishers);
+        publishers.0.retain(|one| !Arc::ptr_eq(one, state));
+        publishers.1.add(reports);
+    }
+
+    /// Releases a job of a supplier of the event, for a registered client with this period if there is one.
+    pub fn publish(&self, name: &str, payload: &[u8], period: Option<Span>) -> Result<(), PublishError> {
+        let event = self.position(name).ok_or_else(|| PublishError::Unknown { name: name.to_owned() })?;
+        // A supplier without `clients` accepts publishers that are not registered.
+        let input = self.inputs_of(event).find(|input| self.has_clients(input) == period.is_some());
+        let input = input.or_else(|| self.inputs_of(event).next());
+        let input = input.ok_or_else(|| PublishError::NoInput { name: name.to_owned() })?;
+        let published = input.input.lock().publish(payload, period);
+        published.map_err(|because| self.refusal(name, input.supplier, because))
+    }
+
+    /// The supplier rejects a publication.
+    pub fn refusal(&self, name: &str, supplier: OperationId, because: Rejected) -> PublishError {
+        PublishError::Rejected { name: name.to_owned(), supplier: self.of(supplier).name.to_string(), because }
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| **known == *name)
+    }
+
+    fn inputs_of(&self, event: usize) -> impl Iterator<Item = &ChannelInput> {
+        self.inputs.iter().filter(move |input| self.of(input.supplier).events.contains(&event))
+    }
+
+    fn has_clients(&self, input: &ChannelInput) -> bool {
+        self.system().operation(input.supplier).clients.is_some()
     }
 
     fn pass_on(&self, pushed: &SuppliedEvent) {

@@ -47,9 +47,11 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod publisher;
 mod queue;
 mod subscriber;
 
 pub use channel::{ChannelError, EventChannel, EventStanding, PublishError, SubscribeError};
+pub use publisher::{Publisher, RegisterError, Registration};
 pub use queue::{QueueCounts, Subscription};
 pub use subscriber::{ReceivedEvent, Subscriber};

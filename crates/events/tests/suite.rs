@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use hyoshi_events::{
-    ChannelError, EventChannel, PublishError, ReceivedEvent, SubscribeError, Subscriber, Subscription,
+    ChannelError, EventChannel, PublishError, Publisher, ReceivedEvent, RegisterError, Registration, SubscribeError,
+    Subscriber, Subscription,
 };
 use hyoshi_model::{Span, WhenFull, read};
 use hyoshi_runtime::{Node, Rejected, RunningNode};
@@ -211,4 +213,113 @@ fn a_disconnected_subscription_ends_the_waits_of_other_threads() {
     assert_eq!(waiting.join().unwrap(), (None, true));
     assert!(!subscriber.is_connected());
     drop(running);
+}
+
+/// The loop allows 200 jobs of `fuse` a second.
+const RATED: &str = r#"
+    name     = "rated"
+    duration = "120s"
+    [event.detection]
+    payload = "16B"
+    [event.status]
+    [feedback.main]
+    algorithm   = "FC-U"
+    utilisation = "40%"
+    period      = "100ms"
+    measure     = "lanes"
+    [processor.main]
+    strategy = "EDF"
+    [operation.receive]
+    called   = true
+    clients  = { rate = ["2Hz", "1kHz"], most = 2 }
+    wcet     = "0.01ms"
+    supplies = ["detection"]
+    [operation.fuse]
+    after = { event = "detection" }
+    wcet  = "2ms"
+    queue = { limit = 8 }
+    [operation.beat]
+    every    = "10ms"
+    wcet     = "0.05ms"
+    supplies = ["status"]
+"#;
+
+fn rated() -> (EventChannel, RunningNode) {
+    let system = read(RATED, "rated.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let system = Arc::new(system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let mut node = Node::new(system, plan).share_cpu(true).prepare().unwrap();
+    let channel = EventChannel::start(&mut node).unwrap();
+    (channel, node.start())
+}
+
+/// Registers when the run has begun.
+fn register(channel: &EventChannel, asked: &Registration) -> Publisher {
+    loop {
+        match channel.publisher("detection", asked) {
+            Ok(publisher) => return publisher,
+            Err(RegisterError::Refused(error)) if !error.is_full() => thread::yield_now(),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_registered_publisher_has_the_rate_of_the_loop_and_no_other_publication_is_accepted() {
+    let (channel, running) = rated();
+    let publisher = register(&channel, &Registration { longest: Span::from_millis(200), ..Registration::default() });
+    assert_eq!(publisher.range(), (Span::from_millis(1), Span::from_millis(200)));
+    match channel.publish("detection", b"x") {
+        Err(error @ PublishError::Rejected { because: Rejected::Unregistered, .. }) => {
+            assert!(error.remedy().contains("--rate"), "{}", error.remedy());
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(channel.publisher("status", &Registration::default()), Err(RegisterError::NoClients { .. })));
+    assert!(matches!(channel.publisher("fog", &Registration::default()), Err(RegisterError::Unknown { .. })));
+    // The load is low, so the rate rises.
+    let mut period = publisher.period();
+    until("its rate rises", || {
+        thread::sleep(Duration::from_nanos(period.as_nanos()));
+        if let Ok(next) = publisher.publish(b"x") {
+            period = next;
+        }
+        period < Span::from_millis(20)
+    });
+    let refused = (0..100).filter(|_| matches!(publisher.publish(b"x"), Err(PublishError::Rejected { .. }))).count();
+    assert!(refused > 50, "{refused}");
+    let second = register(&channel, &Registration::default());
+    let third = channel.publisher("detection", &Registration::default());
+    assert!(matches!(third, Err(RegisterError::Refused(error)) if error.is_full()));
+    assert!(channel.publisher_reports().is_empty());
+    drop(publisher);
+    let reports = channel.publisher_reports();
+    assert!(reports.len() == 1 && reports[0].contains("above its rate were rejected"), "{reports:?}");
+    let third = register(&channel, &Registration::default());
+    drop((second, third, running));
+}
+
+#[test]
+fn a_silent_publisher_is_removed_and_its_place_is_free() {
+    let (channel, running) = rated();
+    let idle = Some(Span::from_millis(50));
+    let silent = register(&channel, &Registration { idle, label: "ghost".to_owned(), ..Registration::default() });
+    let stays = register(&channel, &Registration::default());
+    until("it is removed", || !silent.is_registered());
+    assert!(matches!(silent.publish(b"x"), Err(PublishError::Ended { .. })));
+    let reports = channel.publisher_reports();
+    assert!(reports[0].starts_with("client 0 of receive (ghost) was removed: it published nothing for"), "{reports:?}");
+    let again = register(&channel, &Registration::default());
+    // Leaving once more has no effect on the new client of the place.
+    drop(silent);
+    assert!(again.publish(b"x").is_ok() && stays.is_registered() && again.is_registered());
+    drop((stays, again, running));
 }

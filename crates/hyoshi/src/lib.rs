@@ -47,7 +47,9 @@ mod cli;
 
 pub use bodies::Bodies;
 pub use cli::cli;
-pub use hyoshi_events::{EventChannel, ReceivedEvent, Subscriber, Subscription};
+pub use hyoshi_events::{
+    EventChannel, Publisher, ReceivedEvent, RegisterError, Registration, Subscriber, Subscription,
+};
 pub use hyoshi_model::{
     Instant, JobId, Lateness, Loaded, OperationId, ProcessorId, Span, System, read, read_file, schema,
 };

@@ -43,6 +43,7 @@ mod nodes;
 mod objects;
 mod own_time;
 mod promises;
+mod publishers;
 mod recordings;
 mod reproduce;
 mod reservations;

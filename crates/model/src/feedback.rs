@@ -357,9 +357,8 @@ impl Contents {
     /// It includes as many registered clients as the file allows, and no operation that can only move here later.
     pub fn least_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let of_clients = self.with_clients_on(processor).filter_map(|id| {
-            let setting = self.setting(epoch, id);
-            let clients = self.operation(id).clients.filter(|_| setting.enabled)?;
-            let work = u128::from(setting.wcet.as_nanos()) * u128::from(clients.most) * 1_000_000;
+            let clients = self.operation(id).clients.filter(|_| self.setting(epoch, id).enabled)?;
+            let work = self.work_of_request(epoch, id).saturating_mul(u128::from(clients.most) * 1_000_000);
             u64::try_from(work / u128::from(clients.longest.as_nanos().max(1))).ok()
         });
         of_clients.fold(self.least_own_load_ppm(epoch, processor), u64::saturating_add)
@@ -406,6 +405,20 @@ impl Contents {
     pub fn with_clients_on(&self, processor: ProcessorId) -> impl Iterator<Item = OperationId> + '_ {
         let ids = (0..self.operations.len() as u32).map(OperationId);
         ids.filter(move |id| self.operation(*id).on == processor && self.operation(*id).clients.is_some())
+    }
+
+    /// The operations on its processor that each request of a client of this operation releases: itself, and those that
+    /// follow only it.
+    pub fn released_by_request(&self, id: OperationId) -> impl Iterator<Item = OperationId> + '_ {
+        let ids = (0..self.operations.len() as u32).map(OperationId);
+        ids.filter(move |one| self.operation(*one).on == self.operation(id).on && self.operation(*one).roots == [id])
+    }
+
+    /// The sum of their worst cases in an epoch, in nanoseconds.
+    pub fn work_of_request(&self, epoch: usize, id: OperationId) -> u128 {
+        let released = self.released_by_request(id).map(|one| self.setting(epoch, one));
+        let work = |one: &Setting| u128::from(one.wcet.as_nanos()) * u128::from(one.legs);
+        released.filter(|one| one.enabled).map(work).sum()
     }
 
     /// The operations of a processor with service levels and a fixed rate.

@@ -44,7 +44,8 @@ pub struct ClientCeiling {
     pub refuses: bool,
 }
 
-/// The clients of an operation that register with the feedback loop of its processor: the loop sets their rates.
+/// The clients of an operation that register with the feedback loop of its processor: the loop sets their rates. They
+/// call the object that has the operation, or publish the events that it supplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientRates {
     /// The most clients that are registered at a time, at least 1.

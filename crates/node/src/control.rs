@@ -143,6 +143,41 @@ impl NodeClient {
         self.control.publish(name, payload)
     }
 
+    /// Registers a publisher of an event with a feedback loop, which sets its period within this range.
+    ///
+    /// # Errors
+    ///
+    /// If no loop sets rates for the event, the loop refuses the publisher, the node does not answer, or refuses.
+    pub fn register_publisher(
+        &self,
+        name: &str,
+        (shortest, longest): (Span, Span),
+    ) -> Result<wire::RegisteredPublisher, wire::RegisterPublisherError> {
+        self.control.register_publisher(name, shortest.as_nanos(), longest.as_nanos())
+    }
+
+    /// Publishes the event of a registered publisher. The answer has its present period.
+    ///
+    /// # Errors
+    ///
+    /// If the registration has ended, the payload is too long, the node does not answer, or refuses.
+    pub fn publish_at_rate(
+        &self,
+        ticket: u64,
+        payload: &[u8],
+    ) -> Result<wire::PacedPublication, wire::PublishAtRateError> {
+        self.control.publish_at_rate(ticket, payload)
+    }
+
+    /// Removes a registered publisher.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer, or refuses.
+    pub fn remove_publisher(&self, ticket: u64) -> Result<(), SystemException> {
+        self.control.remove_publisher(ticket)
+    }
+
     /// The live segments of threads on the node and on the hosts that have joined it; if `of` has an origin, only those
     /// of that thread, and the ended ones.
     ///

@@ -21,18 +21,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_events::EventChannel;
-use hyoshi_model::{Endpoint, Event, HostId, Span};
+use hyoshi_model::{Endpoint, Event, HostId, OperationId, ServedObject, Span};
 use hyoshi_orb::{
     Adapter, AdapterError, ClientLimits, Interface, Ior, IorEndpoint, LaneOptions, Orb, Passage, Reference,
     ServerLimits, SystemException, SystemKind, TlsClient, TlsServer, Transport, current, minor, rt,
 };
+use hyoshi_runtime::ClientMeter;
 
 use crate::idl::cos_event_channel_admin as wire;
+use crate::idl::cos_event_comm::PushConsumer;
 use crate::operators::{build, close_to_others, listen};
 use crate::peers::NodeError;
+use crate::rates::ClientGate;
 use consumers::ProxyPushSupplier;
 use proxies::{Proxies, Proxy};
-use suppliers::ProxyPushConsumer;
+use suppliers::{ClientPushConsumer, ProxyPushConsumer};
 
 /// The largest message: an event with the largest payload (64 KiB) fits.
 const MESSAGE: usize = 128 << 10;
@@ -189,6 +192,22 @@ impl CorbaEvents {
         self.orbs.last().map_or(Ok(()), |(orb, _)| orb.publish(&event.name, &channel))
     }
 
+    /// Places for the pushes of registered clients, by operation. Clients of an operation with an object call that object.
+    /// There are more places than clients, because pushes of clients that have left may still run.
+    pub(crate) fn client_gates(&self) -> Vec<(OperationId, Vec<ClientGate>)> {
+        let Some(system) = self.events.first().map(|event| event.channel.system().clone()) else { return Vec::new() };
+        let of_objects: HashSet<OperationId> = system.objects.iter().flat_map(ServedObject::all_operations).collect();
+        let gates = |id: OperationId| {
+            let clients = system.operation(id).clients.filter(|_| !of_objects.contains(&id))?;
+            let supplies = |event: &Event| event.suppliers.contains(&id);
+            let offered =
+                |one: &&Arc<OfferedEvent>| system.events.iter().any(|event| event.name == one.name && supplies(event));
+            let event = self.events.iter().filter(|event| event.is_open).find(offered)?;
+            Some((id, (0..2 * clients.most).map(|_| event.client_gate()).collect()))
+        };
+        system.operation_ids().filter_map(gates).collect()
+    }
+
     /// The counts so far, by event.
     pub fn counts(&self) -> Vec<CorbaEventCounts> {
         let counts = |event: &Arc<OfferedEvent>| {
@@ -247,6 +266,22 @@ impl OfferedEvent {
         // The object's server may forward calls to another reference.
         let protocols = if is_local { Vec::new() } else { vec![Transport::Tls, Transport::Tcp] };
         Ok(object.client_policies(&rt::ClientPolicies { protocols, ..rt::ClientPolicies::default() }))
+    }
+
+    /// A place for the pushes of one registered client at a time.
+    fn client_gate(self: &Arc<Self>) -> ClientGate {
+        let (meter, adapter) = (Arc::new(ClientMeter::default()), self.adapters[1].clone());
+        let (event, own, of_pushes) = (self.clone(), adapter.clone(), meter.clone());
+        ClientGate {
+            meter,
+            activate: Box::new(move |id| {
+                let consumer = Arc::new(ClientPushConsumer { event: event.clone(), meter: of_pushes.clone() });
+                let stub = own.activate_as::<dyn PushConsumer>(id, consumer)?;
+                Ok(stub.as_ref().ior().clone())
+            }),
+            // An object that is not active needs nothing.
+            deactivate: Arc::new(move |id| drop(adapter.deactivate(id))),
+        }
     }
 
     /// Activates a new proxy.

@@ -63,7 +63,7 @@ use hyoshi_orb::{around_waits, certificate_names, minor};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Alarms, Clock, MonotonicClock, PiMutex, users};
 use hyoshi_runtime::{
-    ArrivedRequest, Node, OutgoingCall, Prepared, Refuse, RequestReader, begin_call, job_timing, waiting,
+    ArrivedRequest, ClientMeter, Node, OutgoingCall, Prepared, Refuse, RequestReader, begin_call, job_timing, waiting,
 };
 use hyoshi_trace::Signal;
 
@@ -72,7 +72,7 @@ use crate::ceilings::{AllowedClaims, Ceilings};
 use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
-use crate::rates::ClientMeter;
+use crate::rates::beyond_rate;
 use crate::threads::thread_id;
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
@@ -221,7 +221,7 @@ impl OperationBinding {
     fn pace(&self, system: &System, operation: OperationId, now: u64) -> Result<Option<Span>, SystemException> {
         match &self.client {
             _ if system.operation(operation).clients.is_none() => Ok(None),
-            Some(meter) => meter.admit(now).map(Some),
+            Some(meter) => meter.admit(now).map(Some).map_err(beyond_rate),
             None => Err(SystemKind::NoPermission.not_done(minor::UNREGISTERED)),
         }
     }
@@ -470,7 +470,8 @@ impl Order for JobOrder {
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {
             let read = self.0.limited(self.0.timed(operation, timing, &arrived), admitted);
-            let read = self.0.with_period(read, paced_by, &arrived.clock);
+            let of_client = |period| read.of_client(&self.0.system, period, arrived.clock.now());
+            let read = paced_by.map_or(read, of_client);
             if let Some(call) = self.0.put(request, &read, &arrived.clock) {
                 // Not in the future, whatever the other clock says.
                 let origin = |now: Instant| read.origin.map_or(now, |origin| origin.min(now));
@@ -551,20 +552,6 @@ impl OrderState {
         let importance = importance.min(admitted.importance.unwrap_or(importance));
         let critical = read.critical.unwrap_or(declared.critical) && admitted.critical;
         ArrivedRequest { importance: Some(importance), critical: Some(critical), ..read }
-    }
-
-    /// A request of a registered client. If the operation's deadline is the shortest period, the request's deadline is
-    /// the client's period (FCS/nORB, section 2.1).
-    fn with_period(&self, read: ArrivedRequest, period: Option<Span>, clock: &MonotonicClock) -> ArrivedRequest {
-        let Some(period) = period else { return read };
-        let now = clock.now();
-        let deadline = self.system.setting(self.system.epoch_at(now), read.operation).deadline.span();
-        let clients = self.system.operation(read.operation).clients;
-        if clients.is_none_or(|clients| clients.shortest != deadline) {
-            return read;
-        }
-        let at = read.counts_from(now).saturating_add(period);
-        ArrivedRequest { deadline: Some(read.deadline.map_or(at, |asked| asked.max(at))), ..read }
     }
 
     /// On this machine's clock, if the sender's clock is that of a joined host.

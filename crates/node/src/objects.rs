@@ -4,6 +4,7 @@
 //!   Objects ─ install: bodies of the operations ─► InstalledObjects ─ serve: ORBs at the endpoints ─► ServingObjects
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,20 +12,24 @@ use std::sync::{Arc, OnceLock};
 
 use hyoshi_model::{Endpoint, HostId, OperationId, ProcessorId, ServedObject, System};
 use hyoshi_orb::{
-    Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, ServerLimits, SystemException, TlsClient,
-    TlsServer,
+    Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, OwnedLane, ServerLimits, SystemException,
+    TlsClient, TlsServer,
 };
-use hyoshi_runtime::{Node, Prepared};
+use hyoshi_runtime::{ClientMeter, Node, Prepared};
 
 use crate::contact::corbaloc;
+use crate::corba_events::CorbaEvents;
 use crate::idl::hyoshi_node as wire;
 use crate::jobs::{JobOrder, ServedLane};
 use crate::operators::{build, close_to_others, listen};
 use crate::peers::{NodeError, NodePeers};
-use crate::rates::{ClientGate, ClientMeter, ServedRates};
+use crate::rates::{ClientGate, ServedRates};
 
 /// Activates a servant under an id, with a binding to an order. With an ORB, also publishes it under that id.
 type Activate = Arc<dyn Fn(&Adapter, &str, u32, Option<&Orb>) -> Result<Ior, AdapterError> + Send + Sync>;
+
+/// Places for registered clients, by operation.
+type ClientGates = Vec<(OperationId, Vec<ClientGate>)>;
 
 /// The servants of a program, by the names of their objects in the file.
 #[derive(Default)]
@@ -38,12 +43,16 @@ pub struct InstalledObjects {
     servants: Vec<(String, Activate)>,
     orders: Vec<(ProcessorId, JobOrder)>,
     unserved: Vec<String>,
+    /// Places for the pushes of registered clients.
+    pushes: ClientGates,
 }
 
 /// Objects that clients can call, until it is dropped.
 #[derive(Debug)]
 #[must_use = "clients can call the objects only while it exists"]
 pub struct ServingObjects {
+    // In this order: clients leave before the ORB of their requests is shut down.
+    rates: Vec<ServedRates>,
     processors: Vec<ServingProcessor>,
     /// Objects of the file, on this host, for which the program has no servant.
     unserved: Vec<String>,
@@ -52,7 +61,6 @@ pub struct ServingObjects {
 #[derive(Debug)]
 struct ServingProcessor {
     order: JobOrder,
-    rates: Option<ServedRates>,
     // In this order: the lane is read until the ORB is shut down.
     _orb: Orb,
     _lane: ServedLane,
@@ -208,7 +216,8 @@ impl Objects {
                 orders.push((id, order));
             }
         }
-        Ok((node, InstalledObjects { system: system.clone(), servants: self.servants, orders, unserved }))
+        let (system, pushes) = (system.clone(), Vec::new());
+        Ok((node, InstalledObjects { system, servants: self.servants, orders, unserved, pushes }))
     }
 }
 
@@ -227,7 +236,7 @@ fn gates_of(
     (order, binding): (&JobOrder, u32),
     adapter: &Adapter,
     activate: &Activate,
-) -> Vec<(OperationId, Vec<ClientGate>)> {
+) -> ClientGates {
     let with_clients =
         |id: OperationId| system.operation(id).clients.map(|clients| (id, 2 * usize::from(clients.most)));
     let mut operations: Vec<(OperationId, usize)> = object.all_operations().filter_map(with_clients).collect();
@@ -247,6 +256,11 @@ fn gates_of(
 }
 
 impl InstalledObjects {
+    /// Lets CORBA programs register as publishers of these events, too, with feedback loops that set their rates.
+    pub fn publishers(self, events: &CorbaEvents) -> InstalledObjects {
+        InstalledObjects { pushes: events.client_gates(), ..self }
+    }
+
     /// Serves the objects at their endpoints. Clients that call before the run wait. `tls` is the certificate of the
     /// endpoints, and that of calls to modulators of registered clients.
     ///
@@ -258,11 +272,24 @@ impl InstalledObjects {
         node: &mut Prepared,
         tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServingObjects, NodeError> {
-        let mut processors = Vec::new();
+        let (mut processors, mut gates) =
+            (Vec::new(), BTreeMap::<ProcessorId, (ClientGates, Option<OwnedLane>)>::new());
         for (id, order) in std::mem::take(&mut self.orders) {
-            processors.push(self.serve_processor(id, order, node, tls)?);
+            let (processor, of_objects) = self.serve_processor(id, order, node, tls)?;
+            processors.push(processor);
+            gates.insert(id, of_objects);
         }
-        Ok(ServingObjects { processors, unserved: self.unserved })
+        for (operation, places) in std::mem::take(&mut self.pushes) {
+            let of_processor = gates.entry(self.system.operation(operation).on).or_default();
+            of_processor.0.push((operation, places));
+        }
+        let rates = gates.into_iter().filter_map(|(id, gates)| {
+            let control = node.client_rates(id).filter(|_| !gates.0.is_empty())?;
+            let declared = self.system.feedback.iter().find(|one| one.processor == id && !one.endpoints.is_empty())?;
+            Some(ServedRates::serve(&self.system, declared, control, gates, tls))
+        });
+        let rates = rates.collect::<Result<_, _>>()?;
+        Ok(ServingObjects { rates, processors, unserved: self.unserved })
     }
 
     fn serve_processor(
@@ -271,7 +298,7 @@ impl InstalledObjects {
         order: JobOrder,
         node: &mut Prepared,
         tls: Option<(&TlsServer, &TlsClient)>,
-    ) -> Result<ServingProcessor, NodeError> {
+    ) -> Result<(ServingProcessor, (ClientGates, Option<OwnedLane>)), NodeError> {
         let system = self.system.clone();
         let own: Vec<(&ServedObject, Activate)> = objects_on(&system, id)
             .filter_map(|object| {
@@ -316,12 +343,7 @@ impl InstalledObjects {
         let read = lane.clone();
         let lane = order.serve(node, lane).map_err(NodeError::Thread)?;
         orb.ready();
-        let control = node.client_rates(id).filter(|_| !gates.is_empty());
-        let declared = system.feedback.iter().find(|one| one.processor == id && !one.endpoints.is_empty());
-        let rates = control
-            .zip(declared)
-            .map(|(control, declared)| ServedRates::serve(&system, declared, control, (gates, read), tls));
-        Ok(ServingProcessor { order, rates: rates.transpose()?, _orb: orb, _lane: lane })
+        Ok((ServingProcessor { order, _orb: orb, _lane: lane }, (gates, Some(read))))
     }
 }
 
@@ -348,7 +370,7 @@ impl ServingObjects {
 
     /// Reports of registered clients that ignored their rates or vanished, and of refused ones.
     pub fn client_reports(&self) -> Vec<String> {
-        self.processors.iter().filter_map(|processor| processor.rates.as_ref()).flat_map(ServedRates::reports).collect()
+        self.rates.iter().flat_map(ServedRates::reports).collect()
     }
 
     /// What happened to requests so far, besides being served.

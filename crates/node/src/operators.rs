@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
-use hyoshi_model::{Endpoint, System};
+use hyoshi_model::{Endpoint, Span, System};
 use hyoshi_orb::{LaneOptions, Orb, OrbBuilder, ServerLimits, SystemException, SystemKind, ThreadPolicy};
 use hyoshi_orb::{certificate_names, current, minor};
 use hyoshi_os::priority::RELEASE;
@@ -17,9 +17,13 @@ use hyoshi_runtime::ChainThreads;
 
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
-use crate::idl::hyoshi_node::{CancelThreadError, PublishError, SubscribeError, TakeError, ThreadsError};
+use crate::idl::hyoshi_node::{
+    CancelThreadError, PublishAtRateError, PublishError, RegisterPublisherError, SubscribeError, TakeError,
+    ThreadsError,
+};
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;
+use crate::rates::client_name;
 use crate::strangers::{PENALTY, Strangers};
 use crate::threads::{OperatedThreads, RunSource, begin_of};
 use crate::watched_events::WatchedEvents;
@@ -106,6 +110,28 @@ impl wire::Control for ForOperators {
     fn publish(&self, name: &str, payload: &[u8]) -> Result<(), PublishError> {
         self.check(true)?;
         Ok(self.events.publish(name, payload)?)
+    }
+
+    fn register_publisher(
+        &self,
+        name: &str,
+        shortest: u64,
+        longest: u64,
+    ) -> Result<wire::RegisteredPublisher, RegisterPublisherError> {
+        let owner = self.check(true)?;
+        let range = (Span::from_nanos(shortest), Span::from_nanos(longest));
+        Ok(self.events.register_publisher(owner, &client_name(), name, range)?)
+    }
+
+    fn publish_at_rate(&self, ticket: u64, payload: &[u8]) -> Result<wire::PacedPublication, PublishAtRateError> {
+        let owner = self.check(true)?;
+        Ok(self.events.publish_at_rate(owner.as_deref(), ticket, payload)?)
+    }
+
+    fn remove_publisher(&self, ticket: u64) -> Result<(), SystemException> {
+        let owner = self.check(true)?;
+        self.events.remove_publisher(owner.as_deref(), ticket);
+        Ok(())
     }
 
     fn threads(&self, of: &wire::ThreadRef) -> Result<wire::ThreadStates, ThreadsError> {

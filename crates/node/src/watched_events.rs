@@ -1,9 +1,12 @@
-//! Events of a node for operators: the channel's state, subscriptions, publications.
+//! Events of a node for operators: the channel's state, subscriptions, publications, registered publishers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyoshi_events::{EventChannel, EventStanding, ReceivedEvent, Subscriber, Subscription};
+use hyoshi_events::{
+    EventChannel, EventStanding, PublishError, Publisher, ReceivedEvent, Registration, Subscriber, Subscription,
+};
 use hyoshi_model::{Span, WhenFull};
+use hyoshi_runtime::Rejected;
 
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::EventRefused;
@@ -20,7 +23,7 @@ const WAITING: usize = 256;
 const BATCH: usize = 256;
 /// If an answer has this many bytes of payloads, further events wait for the next one.
 const BATCH_BYTES: usize = 128 << 10;
-/// A subscription without calls ends after this.
+/// A subscription without calls ends after this. A publisher without publications has three periods more.
 const IDLE: Span = Span::from_secs(10);
 
 /// The channel, if the run has one, and the subscriptions to it.
@@ -31,6 +34,16 @@ pub(crate) struct WatchedEvents(Arc<WatchedState>);
 struct WatchedState {
     channel: Option<EventChannel>,
     subscriptions: Mutex<Vec<OperatorSubscription>>,
+    /// No more than the file's loops have places.
+    publishers: Mutex<Vec<OperatorPublisher>>,
+}
+
+#[derive(Debug)]
+struct OperatorPublisher {
+    ticket: u64,
+    /// As for subscriptions.
+    owner: Option<String>,
+    publisher: Arc<Publisher>,
 }
 
 #[derive(Debug)]
@@ -47,7 +60,8 @@ fn refused(why: impl ToString, remedy: impl Into<String>) -> EventRefused {
 
 impl WatchedEvents {
     pub fn new(channel: Option<EventChannel>) -> Self {
-        WatchedEvents(Arc::new(WatchedState { channel, subscriptions: Mutex::default() }))
+        let (subscriptions, publishers) = Default::default();
+        WatchedEvents(Arc::new(WatchedState { channel, subscriptions, publishers }))
     }
 
     fn channel(&self) -> Result<&EventChannel, EventRefused> {
@@ -104,6 +118,67 @@ impl WatchedEvents {
 
     pub fn publish(&self, name: &str, payload: &[u8]) -> Result<(), EventRefused> {
         self.channel()?.publish(name, payload).map_err(|error| refused(&error, error.remedy()))
+    }
+
+    pub fn register_publisher(
+        &self,
+        owner: Option<String>,
+        label: &str,
+        name: &str,
+        (shortest, longest): (Span, Span),
+    ) -> Result<wire::RegisteredPublisher, EventRefused> {
+        let asked =
+            Registration { shortest, longest, label: label.to_owned(), idle: Some(IDLE), ..Registration::default() };
+        let publisher = self.channel()?.publisher(name, &asked).map_err(|error| refused(&error, error.remedy()))?;
+        let ticket = u64::from_ne_bytes(random());
+        let (shortest, longest) = publisher.range();
+        let registered = wire::RegisteredPublisher {
+            ticket,
+            period: publisher.period().as_nanos(),
+            shortest: shortest.as_nanos(),
+            longest: longest.as_nanos(),
+        };
+        let mut publishers = self.publishers();
+        publishers.retain(|one| one.publisher.is_registered());
+        publishers.push(OperatorPublisher { ticket, owner, publisher: Arc::new(publisher) });
+        Ok(registered)
+    }
+
+    pub fn publish_at_rate(
+        &self,
+        owner: Option<&str>,
+        ticket: u64,
+        payload: &[u8],
+    ) -> Result<wire::PacedPublication, EventRefused> {
+        let found = self.publishers().iter().find(|one| one.is(owner, ticket)).map(|one| one.publisher.clone());
+        let publisher = found.ok_or_else(|| refused("the registration has ended", "register again"))?;
+        match publisher.publish(payload) {
+            Ok(period) => Ok(wire::PacedPublication { period: period.as_nanos(), rejected: String::new() }),
+            // The next one may be accepted.
+            Err(error @ PublishError::Rejected { because: Rejected::Full | Rejected::TooSoon, .. }) => {
+                let rejected = error.to_string().chars().take(512).collect();
+                Ok(wire::PacedPublication { period: publisher.period().as_nanos(), rejected })
+            }
+            Err(error) => Err(refused(&error, error.remedy())),
+        }
+    }
+
+    pub fn remove_publisher(&self, owner: Option<&str>, ticket: u64) {
+        let mut publishers = self.publishers();
+        let removed = publishers.iter().position(|one| one.is(owner, ticket)).map(|at| publishers.swap_remove(at));
+        drop(publishers);
+        // It leaves its loop without the lock.
+        drop(removed);
+    }
+
+    fn publishers(&self) -> MutexGuard<'_, Vec<OperatorPublisher>> {
+        self.0.publishers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OperatorPublisher {
+    fn is(&self, owner: Option<&str>, ticket: u64) -> bool {
+        self.ticket == ticket && self.owner.as_deref() == owner
     }
 }
 

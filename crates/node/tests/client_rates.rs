@@ -184,10 +184,10 @@ fn task(lowest: f64, highest: f64) -> Task {
 
 /// A rate modulator: the latest rate, as the bits of a number.
 #[derive(Default)]
-struct Interval(AtomicU64, AtomicU64);
+pub struct Interval(AtomicU64, AtomicU64);
 
 impl Interval {
-    fn hertz(&self) -> f64 {
+    pub fn hertz(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
 }

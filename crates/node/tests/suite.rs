@@ -18,6 +18,7 @@ mod peer;
 mod privileges;
 #[path = "../../hyoshi/tests/common/programs.rs"]
 mod programs;
+mod push_clients;
 mod rates;
 mod reboot;
 mod replicas;

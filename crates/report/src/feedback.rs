@@ -9,7 +9,7 @@ use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use crate::chart::{AxisLabels, Colour, Series, lines};
-use crate::figures::{count, nanos, percent};
+use crate::figures::{count, hertz, nanos, percent};
 use crate::summary::Summary;
 use crate::terminal::TerminalStyle;
 use crate::terminal::grid::{CellValue, column, grid};
@@ -454,19 +454,6 @@ pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rate
         }
     }
     lines
-}
-
-/// A rate for people.
-fn hertz(period_ns: u64) -> String {
-    let rate = 1e9 / period_ns.max(1) as f64;
-    let digits = if rate >= 100.0 {
-        0
-    } else if rate >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{rate:.digits$} Hz")
 }
 
 impl Summary {

@@ -1,4 +1,4 @@
-//! Registered clients of objects: they join and leave the feedback loop of a processor, and learn their periods.
+//! Registered clients of objects, and publishers of events: they join and leave the feedback loop of a processor, and learn their periods.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl ClientPeriods {
     }
 }
 
-/// Lets clients of objects join the feedback loop of a processor. Each call locks the processor for a short section.
+/// Lets clients of objects, and publishers of events, join the feedback loop of a processor. Each call locks the processor for a short section.
 #[derive(Clone, Debug)]
 pub struct ClientRateControl(Arc<ProcessorState>);
 

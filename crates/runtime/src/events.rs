@@ -23,6 +23,7 @@ use crate::payload::{Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
 use crate::remote::Rejected;
 use crate::replica::in_transit;
+use crate::requests::ArrivedRequest;
 use crate::wakeups::PendingWakeups;
 
 /// The maximum number of events of one supplier between two reads of the feed.
@@ -276,16 +277,19 @@ impl EventInput {
         self.supplier
     }
 
-    /// Releases a job of the supplier with this payload. Without a body, the job passes it on to the consumers. Locks
-    /// the processor for a short section.
+    /// Releases a job of the supplier with this payload, for a registered client with this period if it has `clients`.
+    /// Without a body, the job passes the payload on to the consumers. Locks the processor for a short section.
     ///
     /// # Errors
     ///
-    /// If the payload is too long, the operation's `min_interval` is not over, its queue is full, it is busy or off, or
-    /// the node is not running.
-    pub fn publish(&mut self, payload: &[u8]) -> Result<(), Rejected> {
+    /// If the payload is too long, the operation's `min_interval` is not over, its queue is full, it is busy or off, the
+    /// publisher is not registered, or the node is not running.
+    pub fn publish(&mut self, payload: &[u8], period: Option<Span>) -> Result<(), Rejected> {
         let EventInput { processor, supplier, buffers, wakeups, earliest } = self;
         let common = &processor.common;
+        if common.system.operation(*supplier).clients.is_some() && period.is_none() {
+            return Err(Rejected::Unregistered);
+        }
         if !common.has_begun() || common.now() == Instant::ZERO {
             return Err(Rejected::Idle);
         }
@@ -299,7 +303,10 @@ impl EventInput {
         let data = if payload.is_empty() { None } else { buffers.take() };
         let interval = common.system.operation(*supplier).min_interval.unwrap_or_default();
         let published = processor.section(|crew, now| {
-            crew.publish(now, *supplier, data, wakeups)?;
+            // Only refused requests use the number.
+            let request = ArrivedRequest::new(*supplier, 0);
+            let request = period.map_or(request, |period| request.of_client(&common.system, period, now));
+            crew.publish(now, request, data, wakeups)?;
             *earliest = now.saturating_add(interval);
             Ok(())
         });

@@ -302,6 +302,8 @@ pub enum Rejected {
     TooSoon,
     /// The node has not started, or has ended.
     Idle,
+    /// Publications of registered clients alone release its operation.
+    Unregistered,
 }
 
 impl From<EmitError> for Rejected {
@@ -322,6 +324,7 @@ impl fmt::Display for Rejected {
             Rejected::Full => "its queue is full, or it is busy or off",
             Rejected::TooSoon => "sooner than `min_interval` or its adapted rate permits",
             Rejected::Idle => "the node is not running",
+            Rejected::Unregistered => "only publishers that register for a rate may publish it",
         })
     }
 }

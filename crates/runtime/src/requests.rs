@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use hyoshi_model::{Instant, OperationId, Span};
+use hyoshi_model::{Instant, OperationId, Span, System};
 use hyoshi_os::{Alarms, Clock as _, MonotonicClock, PiMutex};
 use hyoshi_trace::Signal;
 
@@ -37,6 +37,18 @@ impl ArrivedRequest {
     /// The time from which its deadline counts, if it is read at `now`.
     pub fn counts_from(&self, now: Instant) -> Instant {
         self.sent.map_or(now, |sent| sent.max(self.after).min(now))
+    }
+
+    /// The request of a registered client with this period, read at `now`. If the operation's deadline is the shortest
+    /// period of a client, the request's deadline is the client's period (FCS/nORB, section 2.1).
+    pub fn of_client(self, system: &System, period: Span, now: Instant) -> Self {
+        let deadline = system.setting(system.epoch_at(now), self.operation).deadline.span();
+        let clients = system.operation(self.operation).clients;
+        if clients.is_none_or(|clients| clients.shortest != deadline) {
+            return self;
+        }
+        let at = self.counts_from(now).saturating_add(period);
+        ArrivedRequest { deadline: Some(self.deadline.map_or(at, |asked| asked.max(at))), ..self }
     }
 
     /// A request with the operation's own deadline, importance and criticality.

@@ -1,4 +1,5 @@
-//! Clients of objects as tasks of the processor's feedback loop (FCS/nORB, sections 2.1 and 3.3).
+//! Clients of objects, and publishers of events, as tasks of the processor's feedback loop (FCS/nORB, sections 2.1 and
+//! 3.3).
 //!
 //! ```text
 //!            Join                    Leave
@@ -11,6 +12,7 @@ use alloc::{boxed::Box, vec, vec::Vec};
 use core::fmt;
 
 use hyoshi_control::feedback::AdaptiveTask;
+use hyoshi_model::time::LONGEST_SPAN;
 use hyoshi_model::{ClientRates, Instant, OperationId, ProcessorId, Span, StartRates, System};
 use hyoshi_trace::{DispatchDecision, Probe, RatedClient};
 
@@ -45,8 +47,27 @@ struct PlacedClient {
 #[derive(Debug)]
 struct ServedClients {
     operation: OperationId,
+    /// Its position, and those of the operations here that follow only it: each request releases them, too.
     local: u32,
+    followers: Vec<u32>,
     rates: ClientRates,
+}
+
+impl ServedClients {
+    /// The execution time of a request with the operations that follow, if each job needs `time`: the request itself,
+    /// and the sum of the operations that follow.
+    fn work(&self, operations: &[OperationState], time: impl Fn(u32, Span) -> Span) -> [Span; 2] {
+        let of = |local: u32| time(local, operations[local as usize].wcet);
+        let following = self.followers.iter().filter(|local| operations[**local as usize].enabled).map(|local| {
+            let legs = u64::from(operations[*local as usize].legs);
+            of(*local).as_nanos().saturating_mul(legs)
+        });
+        [of(self.local), Span::from_nanos(following.fold(0, u64::saturating_add))]
+    }
+}
+
+fn sum([one, other]: [Span; 2]) -> Span {
+    one.checked_add(other).map_or(LONGEST_SPAN, |sum| sum.min(LONGEST_SPAN))
 }
 
 /// Why a client cannot join a loop.
@@ -144,7 +165,9 @@ impl LoopClients {
             .with_clients_on(processor)
             .filter_map(|operation| {
                 let (rates, local) = (system.operation(operation).clients?, local_of[operation.index()]);
-                Some(ServedClients { operation, local, rates })
+                let followers = system.released_by_request(operation).filter(|one| *one != operation);
+                let followers = followers.map(|one| local_of[one.index()]).collect();
+                Some(ServedClients { operation, local, followers, rates })
             })
             .collect();
         let most = served.iter().map(|one| usize::from(one.rates.most)).sum::<usize>().min(u16::MAX.into());
@@ -201,8 +224,9 @@ impl LoopClients {
             let registered = self.registered(leaving).chain([task]);
             let registered = registered.filter(|task| task.operation == one.operation);
             let free = usize::from(one.rates.most).saturating_sub(registered.clone().count()) as u64;
-            let free = free.saturating_mul(load_ppm(operation.wcet, one.rates.longest));
-            registered.map(|task| load_ppm(operation.wcet, task.longest)).fold(free, u64::saturating_add)
+            let work = sum(one.work(operations, |_, wcet| wcet));
+            let free = free.saturating_mul(load_ppm(work, one.rates.longest));
+            registered.map(|task| load_ppm(work, task.longest)).fold(free, u64::saturating_add)
         };
         self.served.iter().map(of_operation).fold(own, u64::saturating_add)
     }
@@ -235,9 +259,11 @@ impl LoopClients {
         if claim.estimate.is_zero() || claim.estimate > wcet {
             return Err(JoinRefusal::Estimate { wcet });
         }
-        // The estimate is at least the mean execution time of requests.
-        let mean = times[served.local as usize].mean().map_or(wcet, |mean| mean.min(wcet));
-        let task = RatedClient { estimate: claim.estimate.max(mean), shortest: range.0, longest: range.1, ..*claim };
+        // The estimate is at least the mean execution time of requests. It includes the operations that follow.
+        let mean = |local: u32, wcet: Span| times[local as usize].mean().map_or(wcet, |mean| mean.min(wcet));
+        let [mean, following] = served.work(operations, mean);
+        let estimate = sum([claim.estimate.max(mean), following]);
+        let task = RatedClient { estimate, shortest: range.0, longest: range.1, ..*claim };
         let registered = self.registered(leaving).filter(|one| one.operation == claim.operation);
         let free = self.places.iter().position(Option::is_none).map(|place| place as u16).or(leaving);
         let free = free.filter(|_| registered.count() < usize::from(most)).ok_or(JoinRefusal::Full { most })?;
@@ -368,11 +394,16 @@ mod tests {
 
     /// At 50 %, with 10 % for `watch`. Clients have 1 to 20 Hz and 10 ms.
     fn dispatcher() -> (System, Dispatcher<NoProbe>) {
-        let text = "name = 'map'\nduration = '60s'\n[processor.map]\nhard_cap = '100%'\n\
+        of(TEXT)
+    }
+
+    const TEXT: &str = "name = 'map'\nduration = '60s'\n[processor.map]\nhard_cap = '100%'\n\
             [operation.watch]\nevery = '10ms'\nwcet = '1ms'\n\
             [operation.query]\ncalled = true\nclients = { rate = ['1Hz', '20Hz'], most = 3 }\nwcet = '10ms'\n\
             [object.map]\noperation = 'query'\nendpoints = ['tcp/127.0.0.1:7473']\n\
             [feedback.map]\nalgorithm = 'FC-U'\nutilisation = '50%'\nendpoints = ['tcp/127.0.0.1:7475']\n";
+
+    fn of(text: &str) -> (System, Dispatcher<NoProbe>) {
         let system = hyoshi_model::read(text, "map.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
         let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
         let dispatcher = Dispatcher::new(&system, &plan.processors[0], NoProbe);
@@ -402,6 +433,31 @@ mod tests {
         let (_, dispatcher) = dispatcher();
         let (client, task) = dispatcher.place_client(&claim(1, 10, 5_000), None).unwrap();
         assert_eq!((client, task.shortest, task.longest, task.estimate), (0, MS(50), MS(1_000), MS(10)));
+    }
+
+    /// As `TEXT`, with an event in place of the object: two consumers, one of which is on another processor.
+    #[test]
+    fn the_task_of_a_publisher_includes_the_consumers_on_the_processor_of_the_loop() {
+        let event = "[event.fix]\n[processor.other]\n\
+            [operation.fuse]\non = 'map'\nafter = { event = 'fix' }\nwcet = '5ms'\n\
+            [operation.plan]\non = 'map'\nafter = { all = ['fuse'] }\nwcet = '3ms'\n\
+            [operation.show]\non = 'other'\nafter = { event = 'fix' }\nwcet = '1ms'\n\
+            [operation.merge]\non = 'map'\nafter = { any = ['fuse', 'watch'] }\nwcet = '0.01ms'\n";
+        let object = "[object.map]\noperation = 'query'\nendpoints = ['tcp/127.0.0.1:7473']\n";
+        let text = TEXT.replace(object, event).replace("[operation.watch]", "[operation.watch]\non = 'map'");
+        let text = text.replace("called = true", "on = 'map'\ncalled = true\nsupplies = ['fix']");
+        let text = text.replace("\nendpoints = ['tcp/127.0.0.1:7475']", "");
+        let (system, mut dispatcher) = of(&text);
+        let task = |dispatcher: &Dispatcher<NoProbe>| dispatcher.place_client(&claim(1, 50, 1_000), None).unwrap().1;
+        assert_eq!(task(&dispatcher).estimate, MS(18));
+        // 10 % of `watch`, 3 x 18 ms each second, and `merge` at the rate of `watch`.
+        let feedback = dispatcher.feedback.as_ref().unwrap();
+        let least = feedback.clients.least_load(0, &claim(10, 50, 1_000), (None, &dispatcher.operations));
+        assert_eq!((least, system.least_load_ppm(0, ProcessorId(0))), (155_000, 155_000));
+        let local = dispatcher.local(OperationId(2)).unwrap() as usize;
+        let feedback = dispatcher.feedback.as_mut().unwrap();
+        (0..JobTimes::KNOWN).for_each(|_| feedback.times[local].count(MS(2), MS(5)));
+        assert_eq!(task(&dispatcher).estimate, MS(15));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `hyoshi events`: lists, watches and publishes events of a running system.
 
+mod paced;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -23,7 +25,8 @@ use super::{CliError, Format, VerbOutcome, head, streams};
 #[command(after_help = "While a system with [event.NAME] in its file runs, in another terminal:\n  \
                   hyoshi events list\n  \
                   hyoshi events watch 'sensor/**'\n  \
-                  hyoshi events publish sensor/gps --text '48.1N 11.5E'\n\
+                  hyoshi events publish sensor/gps --text '48.1N 11.5E'\n  \
+                  hyoshi events publish sensor/gps --rate 1Hz..20Hz --text '48.1N 11.5E'\n\
                   `*` matches one part of a name, `**` any number of parts.")]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -52,6 +55,12 @@ enum Verb {
         event: String,
         #[command(flatten)]
         payload: PayloadSource,
+        /// Publish repeatedly within this range of rates, such as 1Hz..20Hz; a feedback loop sets the rate
+        #[arg(long, value_name = "LOWEST..HIGHEST", value_parser = paced::rates)]
+        rate: Option<paced::RateRange>,
+        /// Exit after this many publications
+        #[arg(long, value_name = "COUNT", requires = "rate", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
     },
 }
 
@@ -146,7 +155,11 @@ pub(super) fn events(arguments: &Arguments, format: Format) -> Result<VerbOutcom
             VerbOutput { text, json: json!({ "events": json }) }.print(arguments.name(), format)
         }
         Verb::Watch { events, count } => watch(&client, &at, events, count.unwrap_or(u64::MAX), format),
-        Verb::Publish { event, payload } => {
+        Verb::Publish { event, payload, rate: Some(range), count } => {
+            let bounds = (*range, count.unwrap_or(u64::MAX));
+            paced::publish_at_rate((&client, &at), (event, &payload.read()?), bounds, format)
+        }
+        Verb::Publish { event, payload, .. } => {
             client.publish(event, &payload.read()?).map_err(|error| match error {
                 PublishError::EventRefused(why) => refused(&why),
                 PublishError::System(raised) => failed(&at, raised),

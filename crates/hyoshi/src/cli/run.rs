@@ -212,9 +212,9 @@ pub(super) fn run(
     let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, (interrupt, strict));
     let joined = host.map(join).transpose()?;
     #[cfg(feature = "orb")]
-    let objects = objects.serve(&mut prepared, joined.as_ref(), &control)?;
-    #[cfg(feature = "orb")]
     let corba_events = OfferedEvents::serve(&channel, host, joined.as_ref())?;
+    #[cfg(feature = "orb")]
+    let objects = objects.serve(&mut prepared, joined.as_ref(), &control, &corba_events)?;
     #[cfg(not(feature = "orb"))]
     hosts::offer_no_events(&ready.system)?;
     let mut gateways = RunGateways::open(&channel, host, joined.as_ref())?;
@@ -291,6 +291,7 @@ pub(super) fn run(
             .chain(lanes)
             .chain(hosts)
             .chain(objects)
+            .chain(publishers(&channel))
             .chain(gateways)
             .chain(control)
             .chain(programs.notes)
@@ -354,6 +355,12 @@ fn watch(
         let _ = live.finish();
     }
     finished
+}
+
+/// Notes about publishers with rates that feedback loops set.
+fn publishers(channel: &EventChannel) -> Vec<ReportNote> {
+    let reports = channel.publisher_reports().into_iter();
+    reports.map(|report| note(NoteLevel::Degraded, "rates of clients", report)).collect()
 }
 
 /// The cost of queueing on each processor; none for processors that run elsewhere.

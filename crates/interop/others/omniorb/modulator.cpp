@@ -1,16 +1,17 @@
 // A client of an object with a rate that a feedback loop sets: a rate modulator in omniORB.
 //
-//   modulator RATES OPERATION LOWEST HIGHEST [poll]
+//   modulator RATES OPERATION LOWEST HIGHEST [poll | push]
 //
 // Prints "refused REASON" for a rate that is no number, then "granted HERTZ LOWEST HIGHEST". Then sends `nothing` at its
-// rate, and prints "rate HERTZ" for each new rate; with `poll` it asks for the rate. After 100 requests it leaves, and
-// prints "served COUNT refused COUNT".
+// rate, and prints "rate HERTZ" for each new rate; with `poll` it asks for the rate; with `push` it pushes events. After
+// 100 requests it leaves, and prints "served COUNT refused COUNT".
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <COS/CosEventComm.hh>
 #include <omniORB4/CORBA.h>
 #include "rates.hh"
 #include "tracking.hh"
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
     CORBA::ORB_var orb = CORBA::ORB_init(argc, argv);
     if (argc < 5) return 2;
     const bool polls = argc > 5 && std::string(argv[5]) == "poll";
+    const bool pushes = argc > 5 && std::string(argv[5]) == "push";
     CORBA::Object_var root = orb->resolve_initial_references("RootPOA");
     PortableServer::POA_var poa = PortableServer::POA::_narrow(root);
     PortableServer::POAManager_var manager = poa->the_POAManager();
@@ -76,13 +78,23 @@ int main(int argc, char** argv) {
       omni_mutex_lock lock(mutex);
       if (present == 0) present = grant->hertz;
     }
-    Tracking::Tracker_var target = Tracking::Tracker::_narrow(grant->target);
-    if (CORBA::is_nil(target)) return 1;
+    Tracking::Tracker_var target;
+    CosEventComm::PushConsumer_var consumer;
+    if (pushes)
+      consumer = CosEventComm::PushConsumer::_narrow(grant->target);
+    else
+      target = Tracking::Tracker::_narrow(grant->target);
+    if (CORBA::is_nil(target) && CORBA::is_nil(consumer)) return 1;
+    CORBA::Any event;
+    event <<= "48.1N";
     int served = 0, refused = 0;
     while (served + refused < 100) {
       const auto next = std::chrono::steady_clock::now() + std::chrono::duration<double>(interval());
       try {
-        target->nothing();
+        if (pushes)
+          consumer->push(event);
+        else
+          target->nothing();
         served++;
       } catch (CORBA::TRANSIENT&) {
         refused++;

@@ -1,4 +1,5 @@
-//! `clients` of `[operation.NAME]`: clients of objects with rates that the loop of the processor sets.
+//! `clients` of `[operation.NAME]`: clients of an object, or publishers of an event, with rates that the loop of the
+//! processor sets.
 
 use super::expand::Operations;
 use super::log::{AtPlace, Log};
@@ -6,6 +7,7 @@ use super::operation::read_period;
 use super::table::Table;
 use super::value::shortened;
 use crate::endpoint::Endpoint;
+use crate::event::Event;
 use crate::feedback::FeedbackLoop;
 use crate::ids::OperationId;
 use crate::object::ClientRates;
@@ -31,7 +33,8 @@ pub(super) fn read(log: &mut Log, table: &Table<'_>) -> Option<AtPlace<ClientRat
     Some(AtPlace::new(ClientRates { most: most?.value as u16, shortest, longest }, inner.place))
 }
 
-/// False, logged, if an operation with clients has no loop with endpoints, or does not serve one object.
+/// False, logged, if an operation with clients has no loop with endpoints, or neither serves one object nor supplies an
+/// event. Publishers of events can register without endpoints.
 pub(super) fn check(
     log: &mut Log,
     contents: &Contents,
@@ -43,6 +46,10 @@ pub(super) fn check(
         let id = OperationId(position as u32);
         let Some(clients) = operations.of(id).clients else { continue };
         let (name, processor) = (shortened(&operation.name), &contents.processor(operation.on).name);
+        let objects = contents.objects.iter().filter(|object| object.all_operations().any(|one| one == id));
+        let objects: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
+        let mut supplied = contents.events.iter().filter(|event| event.suppliers.contains(&id)).peekable();
+        let publishes = objects.is_empty() && supplied.peek().is_some();
         match loops.iter().find(|(_, one)| one.processor == operation.on) {
             None => {
                 log.error(clients.place, format!("no feedback loop sets the rates of the clients of `{name}`"))
@@ -56,7 +63,7 @@ pub(super) fn check(
                     .help(format!("use FC-U, FC-M, FC-UM or FC-UM-fast in [feedback.{processor}]"));
                 sound = false;
             }
-            Some((at, one)) if one.endpoints.is_empty() => {
+            Some((at, one)) if one.endpoints.is_empty() && !publishes => {
                 log.error(at.place, format!("the clients of `{name}` cannot register"))
                     .label("`endpoints` is missing")
                     .also(clients.place, "the clients")
@@ -65,17 +72,38 @@ pub(super) fn check(
             }
             Some(_) => {}
         }
-        let objects = contents.objects.iter().filter(|object| object.all_operations().any(|one| one == id));
-        let objects: Vec<&str> = objects.map(|object| object.name.as_str()).collect();
-        if objects.len() != 1 {
-            let several = format!("several objects have the operation `{name}`: {}", objects.join(", "));
-            let none = || format!("no object has the operation `{name}`");
-            log.error(clients.place, if objects.is_empty() { none() } else { several })
+        if objects.is_empty() && !publishes {
+            log.error(clients.place, format!("no object has the operation `{name}`, and it supplies no event")).help(
+                format!("name `{name}` in one [object.NAME], which clients call, or let it supply an event, which clients publish"),
+            );
+            sound = false;
+        }
+        if objects.len() > 1 {
+            log.error(clients.place, format!("several objects have the operation `{name}`: {}", objects.join(", ")))
                 .help(format!("name `{name}` in one [object.NAME]: registered clients call that object"));
+            sound = false;
+        }
+        if let Some(event) = supplied.find(|event| is_of_node(contents, event)) {
+            let event = shortened(&event.name);
+            log.error(clients.place, format!("the node itself publishes `{event}`, without a registration"))
+                .help(format!("remove `clients`, or let an operation with `min_interval` supply `{event}`"));
             sound = false;
         }
     }
     sound
+}
+
+/// Whether nodes publish an event when they lose a host, or when it joins.
+fn is_of_node(contents: &Contents, event: &Event) -> bool {
+    let parts: Vec<&str> = event.name.split('/').collect();
+    let ["host", host, "lost" | "joined"] = parts[..] else { return false };
+    contents.hosts.iter().any(|one| one.name == host)
+}
+
+/// Whether CORBA programs can reach an operation: an object has it, or it supplies an event with endpoints.
+fn has_endpoints(contents: &Contents, id: OperationId) -> bool {
+    let has_object = contents.objects.iter().any(|object| object.all_operations().any(|one| one == id));
+    has_object || contents.events.iter().any(|event| event.suppliers.contains(&id) && !event.endpoints.is_empty())
 }
 
 /// False, logged, if a loop has endpoints without need, or endpoints that are already in use or not protected.
@@ -91,9 +119,14 @@ pub(super) fn check_endpoints(
         log.error(place, message).help(help);
         sound = false;
     };
-    if !one.endpoints.is_empty() && contents.with_clients_on(one.processor).next().is_none() {
+    let mut with_clients = contents.with_clients_on(one.processor).peekable();
+    if !one.endpoints.is_empty() && with_clients.peek().is_none() {
         let help = "remove `endpoints`, or add `clients` to an operation with `called = true`";
         refuse(format!("no operation on processor `{}` has `clients`", name.value), help.to_owned());
+    } else if !one.endpoints.is_empty() && !with_clients.any(|id| has_endpoints(contents, id)) {
+        let help = "add `endpoints` to [event.NAME], or remove these: `hyoshi events publish --rate` needs none";
+        let processor = shortened(name.value);
+        refuse(format!("no event that clients on processor `{processor}` publish has `endpoints`"), help.to_owned());
     }
     let of_hosts = contents.hosts.iter().flat_map(|host| &host.endpoints);
     let of_objects = contents.objects.iter().flat_map(|object| &object.endpoints);

@@ -55,7 +55,11 @@ pub(super) fn resolve(
         let named = ["readers", "publishers"].map(|key| certificates(log, table, key, mode, [&listen, &connect]));
         let [readers, publishers] = named;
         let is_here = |supplier: &OperationId| processors[operations.of(*supplier).on.index()].host == *id;
-        let is_open = |supplier: &OperationId| is_here(supplier) && operations.of(*supplier).requested();
+        // Programs of Zenoh cannot register for a rate.
+        let is_open = |supplier: &OperationId| {
+            let one = operations.of(*supplier);
+            is_here(supplier) && one.requested() && one.clients.is_none()
+        };
         let read = patterns.select(log, (table, "events"), &is_here, &host.name);
         let published = patterns.select(log, (table, "publish"), &is_open, &host.name);
         for (event, place) in &published {
@@ -203,8 +207,10 @@ impl PatternResolver<'_> {
                 .filter(|event| self.events[*event as usize].suppliers.iter().any(is_supplier))
                 .peekable();
             if fitting.peek().is_none() && self.complete {
-                let (shown, how) =
-                    (shortened(pattern.value), if key == "publish" { " with `called = true`" } else { "" });
+                let (shown, how) = match key {
+                    "publish" => (shortened(pattern.value), " with `called = true` and without `clients`"),
+                    _ => (shortened(pattern.value), ""),
+                };
                 log.error(pattern.place, format!("no operation of host `{host}` supplies `{shown}`{how}"))
                     .help("remove it, or add such an operation; a gateway is for the events of its own host");
             }

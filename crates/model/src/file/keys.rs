@@ -621,7 +621,8 @@ const OPERATION: &[Key] = &[
         "clients",
         Kind::Table("operation.clients"),
         Described("clients do not register"),
-        "Clients register with the feedback loop of the processor, which sets their rates. Requests of other clients are rejected.",
+        "Clients register with the feedback loop of the processor, which sets their rates. Requests and publications of \
+        other clients are rejected.",
     ),
     key(
         "calls",

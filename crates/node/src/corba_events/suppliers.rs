@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_events::PublishError;
+use hyoshi_model::Span;
 use hyoshi_orb::{Any, SystemException, SystemKind, minor};
-use hyoshi_runtime::Rejected;
+use hyoshi_os::clock::monotonic;
+use hyoshi_runtime::{ClientMeter, Rejected};
 
 use super::payload::payload_of_any;
 use super::proxies::{Proxy, ProxyLink};
@@ -14,6 +16,7 @@ use crate::idl::cos_event_channel_admin::{
     AlreadyConnected, ConnectPushSupplierError, ProxyPushConsumer as ProxyPushConsumerInterface,
 };
 use crate::idl::cos_event_comm::{Disconnected, PushConsumer as PushConsumerInterface, PushError, PushSupplierStub};
+use crate::rates::beyond_rate;
 
 /// The channel's side of a push supplier.
 pub(super) struct ProxyPushConsumer {
@@ -27,7 +30,7 @@ impl PushConsumerInterface for ProxyPushConsumer {
         if !matches!(*self.proxy.link.lock(), ProxyLink::Supplier(_)) {
             return Err(Disconnected {}.into());
         }
-        let published = self.publish(data);
+        let published = self.event.publish(data, None);
         self.event.counts.refused.fetch_add(u64::from(published.is_err()), Ordering::Relaxed);
         Ok(published?)
     }
@@ -51,10 +54,36 @@ impl ProxyPushConsumerInterface for ProxyPushConsumer {
     }
 }
 
-impl ProxyPushConsumer {
-    fn publish(&self, data: &Any) -> Result<(), SystemException> {
+/// The consumer for the pushes of one registered client: a feedback loop sets its rate.
+pub(super) struct ClientPushConsumer {
+    pub event: Arc<OfferedEvent>,
+    pub meter: Arc<ClientMeter>,
+}
+
+impl PushConsumerInterface for ClientPushConsumer {
+    fn push(&self, data: &Any) -> Result<(), PushError> {
+        let admitted = self.meter.admit(monotonic().as_nanos()).map_err(beyond_rate);
+        let published = admitted.and_then(|period| self.event.publish(data, Some(period)));
+        self.event.counts.refused.fetch_add(u64::from(published.is_err()), Ordering::Relaxed);
+        Ok(published?)
+    }
+
+    /// Further pushes are refused. The loop removes the client.
+    fn disconnect_push_consumer(&self) -> Result<(), SystemException> {
+        self.meter.end();
+        Ok(())
+    }
+}
+
+impl OfferedEvent {
+    /// Publishes a pushed event, for a registered client with this period if there is one.
+    fn publish(&self, data: &Any, period: Option<Span>) -> Result<(), SystemException> {
         let payload = payload_of_any(data).map_err(|_| SystemKind::BadParam.not_done(minor::ENCODE))?;
-        self.event.channel.publish(&self.event.name, &payload).map_err(|error| match error {
+        let published = match period {
+            Some(period) => self.channel.publish_of_client(&self.name, &payload, period),
+            None => self.channel.publish(&self.name, &payload),
+        };
+        published.map_err(|error| match error {
             PublishError::Rejected { because: Rejected::TooLong, .. } => {
                 SystemKind::BadParam.not_done(minor::EVENT_TOO_LONG)
             }
@@ -62,6 +91,9 @@ impl ProxyPushConsumer {
                 SystemKind::Transient.not_done(minor::EVENT_FULL)
             }
             PublishError::Rejected { because: Rejected::Idle, .. } => SystemKind::Transient.not_done(minor::NOT_RUN),
+            PublishError::Rejected { because: Rejected::Unregistered, .. } => {
+                SystemKind::NoPermission.not_done(minor::UNREGISTERED)
+            }
             PublishError::NoInput { .. } => SystemKind::NoImplement.not_done(minor::EVENT_NO_SUPPLIER),
             _ => SystemKind::Internal.not_done(0),
         })

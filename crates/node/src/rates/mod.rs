@@ -1,5 +1,5 @@
-//! Clients of objects as tasks of a feedback loop (FCS/nORB, section 3.3): they register with the object `rates` at the
-//! loop's endpoints, which any ORB can call.
+//! Clients of objects, and push suppliers of events, as tasks of a feedback loop (FCS/nORB, section 3.3): they register
+//! with the object `rates` at the loop's endpoints, which any ORB can call.
 //!
 //! ```text
 //!   client ═ join ═► thread of the ORB ─► dispatcher: Join ─┐        ┌═ rate(hertz) ═► modulator
@@ -10,7 +10,6 @@
 //! All of these threads run above the lanes. So rates fall even if the processor is overloaded. A client has a
 //! reference of its own for its requests, so each request belongs to one client, independent of its address.
 
-mod meter;
 mod modulator;
 mod registered;
 mod source;
@@ -21,14 +20,13 @@ use std::sync::Arc;
 
 use hyoshi_model::{Endpoint, FeedbackLoop, OperationId, Span, System};
 use hyoshi_orb::{
-    AdapterError, ClientLimits, Ior, LaneOptions, Orb, OwnedLane, ServerLimits, SystemException, ThreadPolicy,
-    TlsClient, TlsServer, certificate_names, current,
+    AdapterError, ClientLimits, Ior, LaneOptions, Orb, OwnedLane, ServerLimits, SystemException, SystemKind,
+    ThreadPolicy, TlsClient, TlsServer, certificate_names, current, minor,
 };
 use hyoshi_os::priority::FEEDBACK;
 use hyoshi_os::{Spawn, SpawnedThread, users};
-use hyoshi_runtime::ClientRateControl;
+use hyoshi_runtime::{ClientMeter, ClientRateControl, Rejected};
 
-pub(crate) use meter::ClientMeter;
 use registered::RegisteredClients;
 use source::{JoinLimits, JoinSource};
 use wish::{RateRefusal, hertz_of};
@@ -70,13 +68,13 @@ struct RatesObject {
 }
 
 impl ServedRates {
-    /// Serves the clients of a loop. `gates` are by operation: each client of it needs a free one. Their requests are read
-    /// from the lane.
+    /// Serves the clients of a loop. `gates` are by operation: each client of it needs a free one. Requests to objects are
+    /// read from the lane.
     pub fn serve(
         system: &Arc<System>,
         declared: &FeedbackLoop,
         control: ClientRateControl,
-        (gates, lane): (Vec<(OperationId, Vec<ClientGate>)>, OwnedLane),
+        (gates, lane): (Vec<(OperationId, Vec<ClientGate>)>, Option<OwnedLane>),
         tls: Option<(&TlsServer, &TlsClient)>,
     ) -> Result<ServedRates, NodeError> {
         let policy = ThreadPolicy::Fifo(FEEDBACK);
@@ -188,8 +186,16 @@ impl wire::Rates for RatesObject {
     }
 }
 
+/// The exception of a request that the meter of its client rejects.
+pub(crate) fn beyond_rate(rejected: Rejected) -> SystemException {
+    match rejected {
+        Rejected::TooSoon => SystemKind::Transient.not_done(minor::TOO_OFTEN),
+        _ => SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT),
+    }
+}
+
 /// The name of the client of the request that this thread serves: in its certificate, its user, or its address.
-fn client_name() -> String {
+pub(crate) fn client_name() -> String {
     let names = current::peer_certificate().and_then(|certificate| certificate_names(&certificate).ok());
     let certificate = names.and_then(|names| names.into_iter().next());
     let user = || current::peer().map(|client| users::name_of(client.uid));

@@ -19,13 +19,13 @@ use hyoshi_model::{FeedbackLoop, OperationId, ProcessorId, Span, System};
 use hyoshi_orb::{FromIor as _, ObjectRef, OwnedLane, Reference};
 use hyoshi_os::clock::monotonic;
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
-use hyoshi_runtime::{ClientRateControl, JoinLoopError, JoinedClient};
+use hyoshi_runtime::{ClientMeter, ClientRateControl, JoinLoopError, JoinedClient};
 use hyoshi_trace::RatedClient;
 
+use super::ClientGate;
 use super::modulator::FeedbackLane;
 use super::source::JoinSource;
 use super::wish::{RateRefusal, claim, hertz_of};
-use super::{ClientGate, ClientMeter};
 use crate::idl::hyoshi_rates::{self as wire, Modulator};
 use crate::peer::Allowance;
 use crate::shared::random;
@@ -62,8 +62,8 @@ pub(super) struct RegisteredClients {
     /// Gates without a client, by operation.
     gates: PiMutex<BTreeMap<OperationId, Vec<ClientGate>>>,
     reports: PiMutex<ClientReports>,
-    /// Their requests are read from it.
-    lane: OwnedLane,
+    /// Requests to objects are read from it.
+    lane: Option<OwnedLane>,
     /// Requests had not been read at the last check.
     unread: AtomicBool,
     /// When requests were unread at two checks in sequence, in ns. In overload, a client may only seem to be silent.
@@ -105,7 +105,7 @@ impl RegisteredClients {
         system: Arc<System>,
         declared: &FeedbackLoop,
         control: ClientRateControl,
-        (gates, lane): (Vec<(OperationId, Vec<ClientGate>)>, OwnedLane),
+        (gates, lane): (Vec<(OperationId, Vec<ClientGate>)>, Option<OwnedLane>),
     ) -> RegisteredClients {
         RegisteredClients {
             system,
@@ -145,7 +145,10 @@ impl RegisteredClients {
         modulator: Option<&Reference<dyn Modulator>>,
     ) -> Result<wire::Grant, RateRefusal> {
         let claim = claim(&self.system, self.processor, what, name)?;
-        let gate = self.gates.lock().get_mut(&claim.operation).and_then(Vec::pop);
+        let gate = self.gates.lock().get_mut(&claim.operation).map(Vec::pop).ok_or_else(|| {
+            let remedy = "add `endpoints` to its event in the system file, or a servant of its object to the program";
+            RateRefusal::new("clients cannot reach the operation over CORBA", remedy)
+        })?;
         let gate = gate.ok_or_else(|| {
             RateRefusal::new("requests of clients that have left are still running", "join again later")
         })?;
@@ -309,7 +312,7 @@ impl RegisteredClients {
     pub fn pace(self: Arc<Self>) {
         let clock = MonotonicClock::from_origin(0);
         while !self.over.load(Ordering::Acquire) {
-            let unread = self.lane.wait(Some(Duration::ZERO));
+            let unread = self.lane.as_ref().is_some_and(|lane| lane.wait(Some(Duration::ZERO)));
             if self.unread.swap(unread, Ordering::Relaxed) && unread {
                 self.unread_at.store(now(), Ordering::Relaxed);
             }
@@ -339,6 +342,9 @@ impl RegisteredClients {
     fn check(&self, client: &Registered) -> Option<String> {
         let now = now();
         let period = self.control.period(client.joined.client)?;
+        if client.meter.period().is_zero() {
+            return Some("it disconnected".to_owned());
+        }
         match &client.lane {
             Some(lane) if lane.has_failed() => {
                 return Some("messages to its modulator failed".to_owned());

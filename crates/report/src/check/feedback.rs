@@ -137,13 +137,13 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
     let mut range = [sum(|one| one.task.least()), sum(|one| one.task.most())];
     let mut start = sum(LoopTask::start);
     // The load that the loop does not adapt, at the declared times.
-    let one_client = |id| part(system.setting(0, id).wcet.as_nanos() as f64, system.setting(0, id).period.as_nanos());
+    let one_client = |id| part(system.work_of_request(0, id) as f64, system.setting(0, id).period.as_nanos());
     let counted: f64 = system.with_clients_on(of.processor).map(one_client).sum();
     let fixed = (analysed.utilisation_ppm as f64 / 1e6 / cap - range[1] - counted).max(0.0);
     // As many registered clients as the file allows.
     for id in system.with_clients_on(of.processor) {
         let Some(clients) = system.operation(id).clients else { continue };
-        let work = system.setting(0, id).wcet.as_nanos() as f64 * f64::from(clients.most);
+        let work = system.work_of_request(0, id) as f64 * f64::from(clients.most);
         let highest = of.start == StartRates::Highest;
         range[0] += part(work, clients.longest.as_nanos());
         range[1] += part(work, clients.shortest.as_nanos());
@@ -204,10 +204,10 @@ fn greatest_ratio(system: &System, of: &FeedbackLoop) -> f64 {
 
 /// See [`LoopCheck::omitted`]. Several roots release them, at least one of them at an adapted rate.
 fn omitted(system: &System, of: &FeedbackLoop) -> Vec<String> {
-    let is_adapted = |root: &OperationId| system.adapted_by(*root).is_some();
+    let has_rate = |root: &OperationId| system.adapted_by(*root).is_some() || system.operation(*root).clients.is_some();
     let is_omitted = |id: &OperationId| {
         let one = system.operation(*id);
-        one.on == of.processor && system.adapted_by(*id).is_none() && one.roots.iter().any(is_adapted)
+        one.on == of.processor && one.roots.len() > 1 && one.roots.iter().any(has_rate)
     };
     system.operation_ids().filter(is_omitted).map(|id| system.operation(id).name.clone()).collect()
 }

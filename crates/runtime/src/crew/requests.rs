@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use hyoshi_dispatch::levels_of;
-use hyoshi_model::{Instant, OperationId};
+use hyoshi_model::Instant;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{Input, JobRequest, Signal, Ticket};
@@ -102,7 +102,7 @@ impl<S: Scheduled> Crew<S> {
     pub fn publish(
         &mut self,
         now: Instant,
-        supplier: OperationId,
+        request: ArrivedRequest,
         payload: Option<Arc<Payload>>,
         wakeups: &mut PendingWakeups,
     ) -> Result<(), Rejected> {
@@ -114,8 +114,7 @@ impl<S: Scheduled> Crew<S> {
         if has_payload && ticket.is_none() {
             return Err(Rejected::Full);
         }
-        // Only refused requests use the number.
-        self.invoke(now, ArrivedRequest::new(supplier, 0), ticket);
+        self.invoke(now, request, ticket);
         let lost = self.effects.lost;
         self.release_payloads(wakeups);
         self.handle(now, Input::Tick);

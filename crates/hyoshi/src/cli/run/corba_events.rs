@@ -24,6 +24,11 @@ impl OfferedEvents {
         Ok(OfferedEvents(CorbaEvents::serve(channel, host, tls).map_err(failed)?))
     }
 
+    /// What clients can call.
+    pub fn served(&self) -> &CorbaEvents {
+        &self.0
+    }
+
     /// Disconnects all clients. Returns notes about them for the report.
     pub fn end(self) -> Vec<ReportNote> {
         self.0.end();

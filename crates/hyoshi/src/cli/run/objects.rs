@@ -8,6 +8,7 @@ use hyoshi_node::{InstalledObjects, Objects, ServingObjects, calls_of_jobs};
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::{Node, Prepared};
 
+use super::corba_events::OfferedEvents;
 use super::hosts::{JoinedHost, RunControl, failed};
 use crate::cli::CliError;
 use crate::cli::notes::note;
@@ -37,9 +38,10 @@ impl RunObjects {
         node: &mut Prepared,
         joined: Option<&JoinedHost>,
         control: &RunControl,
+        events: &OfferedEvents,
     ) -> Result<CallableObjects, CliError> {
         let tls = joined.and_then(|joined| joined.tls().zip(joined.tls_client()));
-        let serving = self.0.serve(node, tls).map_err(failed)?;
+        let serving = self.0.publishers(events.served()).serve(node, tls).map_err(failed)?;
         match joined {
             Some(joined) => serving.join(joined.peers()),
             None => control.show(&serving),

@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyoshi_model::Span;
-use hyoshi_orb::{SystemException, SystemKind, minor};
+
+use crate::remote::Rejected;
 
 /// Requests that a client may send at once: networks and threads delay single requests.
 const BURST: u64 = 3;
 
-/// Admits the requests of a registered client at its rate (the generic cell rate algorithm, ITU-T I.371). The thread
-/// that reads requests uses it, without a lock.
+/// Admits the requests or publications of a registered client at its rate (the generic cell rate algorithm, ITU-T
+/// I.371). The thread that reads them uses it, without a lock.
 #[derive(Debug, Default)]
-pub(crate) struct ClientMeter {
+pub struct ClientMeter {
     /// The period that the client knows, in ns; 0 while no client is registered.
     period: AtomicU64,
     /// When the next request would be due if all earlier ones had been one period apart, in ns of CLOCK_MONOTONIC.
@@ -41,7 +42,7 @@ impl ClientMeter {
         let _ = self.period.fetch_update(Ordering::Release, Ordering::Relaxed, registered);
     }
 
-    /// The period that the client knows.
+    /// The period that the client knows; zero without a client.
     pub fn period(&self) -> Span {
         Span::from_nanos(self.period.load(Ordering::Acquire))
     }
@@ -50,11 +51,11 @@ impl ClientMeter {
     ///
     /// # Errors
     ///
-    /// OBJECT_NOT_EXIST without a registered client, TRANSIENT beyond its rate.
-    pub fn admit(&self, now: u64) -> Result<Span, SystemException> {
+    /// `Unregistered` without a registered client, `TooSoon` beyond its rate.
+    pub fn admit(&self, now: u64) -> Result<Span, Rejected> {
         let period = self.period.load(Ordering::Acquire);
         if period == 0 {
-            return Err(SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT));
+            return Err(Rejected::Unregistered);
         }
         let last = self.last.fetch_max(now, Ordering::Relaxed);
         let keeps = |due: u64| {
@@ -65,7 +66,7 @@ impl ClientMeter {
         };
         if self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, keeps).is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(SystemKind::Transient.not_done(minor::TOO_OFTEN));
+            return Err(Rejected::TooSoon);
         }
         self.admitted.fetch_add(1, Ordering::Relaxed);
         Ok(Span::from_nanos(period))
@@ -134,8 +135,7 @@ mod tests {
         let answers: Vec<bool> = (0..5).map(|_| meter.admit(1).is_ok()).collect();
         assert_eq!((answers, meter.refused()), (vec![true, true, true, false, false], 2));
         meter.end();
-        let raised = meter.admit(1_000_000_000).unwrap_err();
-        assert_eq!((raised.kind, raised.minor), (SystemKind::ObjectNotExist, minor::NO_OBJECT));
+        assert_eq!(meter.admit(1_000_000_000), Err(Rejected::Unregistered));
         meter.begin(Span::from_millis(10), 1);
         assert!(meter.admit(1).is_ok());
         assert_eq!(meter.refused(), 0);
