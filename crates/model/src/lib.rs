@@ -12,6 +12,7 @@
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`network`]: network devices whose traffic is divided by DSCP.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
+//! - [`expression`]: truth values over the conditions of a contract.
 //! - [`execution_time`]: the actual execution times of jobs, drawn repeatably.
 //! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
 //!   Without the feature the crate needs no `std`.
@@ -52,6 +53,7 @@ pub mod costs;
 pub mod endpoint;
 pub mod event;
 pub mod execution_time;
+pub mod expression;
 pub mod feedback;
 #[cfg(feature = "toml")]
 pub mod file;
