@@ -35,6 +35,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
 use core::ops::Range;
 
@@ -128,7 +129,7 @@ impl Comparison {
             Comparison::Greater => left > right,
             Comparison::AtLeast => left >= right,
             Comparison::Equal => left == right,
-            Comparison::Unequal => left < right || left > right,
+            Comparison::Unequal => left.partial_cmp(&right).is_some_and(Ordering::is_ne),
         }
     }
 }
