@@ -1,8 +1,8 @@
 //! A step of a contract with ten regions over ten conditions: `cargo bench -p hyoshi-contract`.
 
-use hyoshi_contract::{RegionMachine, RegionRules, Stay, Summary, Watch, WatchSample};
+use hyoshi_contract::{RegionMachine, Watch, WatchSample};
 use hyoshi_model::expression::{Expression, Reading};
-use hyoshi_model::{Instant, Span};
+use hyoshi_model::{Instant, RegionRules, Span, Stay, Summary};
 
 fn main() {
     divan::main();

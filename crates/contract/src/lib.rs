@@ -26,5 +26,5 @@ pub mod watch;
 
 pub use limits::Limits;
 pub use reach::{Reach, RegionReach};
-pub use region::{ChangeCause, RegionChange, RegionMachine, RegionRules, Stay};
-pub use watch::{Summary, Watch, WatchSample};
+pub use region::{ChangeCause, RegionChange, RegionMachine};
+pub use watch::{SampleSum, Watch, WatchSample};

@@ -6,10 +6,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use hyoshi_model::{Measured, RegionRules};
 use hyoshi_model::expression::Reading;
 
 use crate::limits::Limits;
-use crate::region::RegionRules;
 
 /// The most combinations that are tried for one level.
 pub const MOST_CASES: usize = 1 << 16;
@@ -37,6 +37,14 @@ pub struct RegionReach {
     pub reach: Reach,
     /// Readings with which it ends, if they last; `None` if there are none. Not known with [`Reach::Unknown`].
     pub ends: Option<Vec<Reading>>,
+}
+
+/// The possible values of a condition.
+pub fn domain(of: &Measured) -> Limits {
+    match of {
+        Measured::MissRatio(_) | Measured::Utilisation(_) => Limits { least: 0.0, most: 1.0 },
+        Measured::Latency(_) => Limits { least: 0.0, most: f64::INFINITY },
+    }
 }
 
 /// The regions of one level, in file order. `domains` has the possible values of each condition.
@@ -139,11 +147,11 @@ fn next(case: &mut [usize], cases: &[Vec<Reading>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::{RegionMachine, Stay};
+    use crate::region::RegionMachine;
     use alloc::format;
     use alloc::string::String;
     use hyoshi_model::expression::Expression;
-    use hyoshi_model::{Instant, Span};
+    use hyoshi_model::{Instant, Span, Stay};
     use proptest::prelude::*;
 
     const NAMES: [&str; 2] = ["a", "b"];

@@ -3,48 +3,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use hyoshi_model::expression::{Expression, Reading};
-use hyoshi_model::{Instant, Span};
-
-/// When a region begins and ends.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RegionRules {
-    /// The region that contains it, which is earlier in the list; `None` at the outer level.
-    pub parent: Option<u16>,
-    /// True when it begins. `None` in the last region of each level, which is active if no other is.
-    pub enter: Option<Expression>,
-    /// True when it may end. `None`: as soon as `enter` is false.
-    pub leave: Option<Expression>,
-    /// How long `enter` must hold.
-    pub hold: Span,
-    /// How long it is active at least, before a region below it follows.
-    pub stay: Stay,
-    /// True: only a command ends it.
-    pub latch: bool,
-}
-
-/// The least time in a region. It grows if the region is entered again soon after its end: then leaving it was a probe
-/// that failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stay {
-    /// The time at first.
-    pub first: Span,
-    /// The factor, at least 1, if the region begins again within its last `stay` after its end.
-    pub grow: u32,
-    /// The longest time.
-    pub most: Span,
-}
-
-impl Stay {
-    /// Always the same time.
-    pub const fn constant(stay: Span) -> Stay {
-        Stay { first: stay, grow: 1, most: stay }
-    }
-
-    fn grown(&self, last: Span) -> Span {
-        last.checked_mul(self.grow.into()).unwrap_or(self.most).min(self.most).max(self.first)
-    }
-}
+use hyoshi_model::expression::Reading;
+use hyoshi_model::{Instant, RegionRules, Span};
 
 /// A change of the active region of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,6 +233,8 @@ impl RegionMachine {
 mod tests {
     use super::*;
     use alloc::format;
+    use hyoshi_model::Stay;
+    use hyoshi_model::expression::Expression;
     use alloc::vec;
     use proptest::prelude::*;
 

@@ -1,18 +1,7 @@
 //! A condition of a contract: samples over a window of time, and the age at which the last one is stale.
 
 use hyoshi_model::expression::Reading;
-use hyoshi_model::{Instant, Span};
-
-/// How the samples of a window become one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summary {
-    /// The mean by weight: a ratio, such as misses by jobs.
-    Mean,
-    /// The least value.
-    Least,
-    /// The greatest value.
-    Greatest,
-}
+use hyoshi_model::{Instant, Span, Summary};
 
 /// A sample of a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,24 +28,26 @@ pub struct Watch {
     /// The length of a part; `None` without a window.
     part: Option<Span>,
     /// By the number of the part, in a ring: those up to `newest`, and the part that has begun.
-    parts: [Part; PARTS + 1],
+    parts: [SampleSum; PARTS + 1],
     newest: u64,
     latest: Option<Instant>,
 }
 
+/// The sum of some samples.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+pub struct SampleSum {
     sum: f64,
     weight: f64,
     least: f64,
     greatest: f64,
 }
 
-impl Part {
-    const EMPTY: Part = Part { sum: 0.0, weight: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+impl SampleSum {
+    const EMPTY: SampleSum =
+        SampleSum { sum: 0.0, weight: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
 
-    fn with(self, other: Part) -> Part {
-        Part {
+    fn with(self, other: SampleSum) -> SampleSum {
+        SampleSum {
             sum: self.sum + other.sum,
             weight: self.weight + other.weight,
             least: self.least.min(other.least),
@@ -69,7 +60,7 @@ impl Watch {
     /// A condition without samples.
     pub fn new(summary: Summary, over: Option<Span>, max_age: Option<Span>) -> Watch {
         let part = over.map(|over| Span::from_nanos(over.as_nanos().div_ceil(PARTS as u64).max(1)));
-        Watch { summary, max_age, part, parts: [Part::EMPTY; PARTS + 1], newest: 0, latest: None }
+        Watch { summary, max_age, part, parts: [SampleSum::EMPTY; PARTS + 1], newest: 0, latest: None }
     }
 
     /// Adds a sample. False, without effect, if it is older than the window, or not finite, or has no weight.
@@ -83,25 +74,40 @@ impl Watch {
         match self.part {
             Some(_) => self.advance(number),
             None if self.latest.is_some_and(|latest| at < latest) => return false,
-            None => self.parts[0] = Part::EMPTY,
+            None => self.parts[0] = SampleSum::EMPTY,
         }
         if self.part.is_some() && self.newest - number > PARTS as u64 {
             return false;
         }
         let part = &mut self.parts[(number % self.parts.len() as u64) as usize];
-        *part = part.with(Part { sum, weight, least: value, greatest: value });
+        *part = part.with(SampleSum { sum, weight, least: value, greatest: value });
         self.latest = self.latest.max(Some(at));
         true
     }
 
+    /// Samples that belong to no window, each of weight 1.
+    pub fn sum_up(values: impl Iterator<Item = f64>) -> SampleSum {
+        values.fold(SampleSum::EMPTY, |sum, value| {
+            sum.with(SampleSum { sum: value, weight: 1.0, least: value, greatest: value })
+        })
+    }
+
     /// The present value.
     pub fn reading(&mut self, now: Instant) -> Reading {
+        self.reading_with(now, SampleSum::EMPTY)
+    }
+
+    /// The present value, with samples that count only now.
+    pub fn reading_with(&mut self, now: Instant, present: SampleSum) -> Reading {
         if self.part.is_some() {
             self.advance(self.number(now));
         }
-        let Some(latest) = self.latest else { return Reading::Stale };
-        let all = self.parts.iter().fold(Part::EMPTY, |all, part| all.with(*part));
-        if all.weight == 0.0 || self.max_age.is_some_and(|most| now.since(latest) > most) {
+        let is_recent = |latest: Instant| self.max_age.is_none_or(|most| now.since(latest) <= most);
+        if present.weight == 0.0 && !self.latest.is_some_and(is_recent) {
+            return Reading::Stale;
+        }
+        let all = self.parts.iter().fold(present, |all, part| all.with(*part));
+        if all.weight == 0.0 {
             return Reading::Stale;
         }
         let value = match self.summary {
@@ -120,7 +126,7 @@ impl Watch {
     fn advance(&mut self, number: u64) {
         let parts = self.parts.len() as u64;
         for passed in (self.newest + 1..=number).rev().take(self.parts.len()) {
-            self.parts[(passed % parts) as usize] = Part::EMPTY;
+            self.parts[(passed % parts) as usize] = SampleSum::EMPTY;
         }
         self.newest = self.newest.max(number);
     }

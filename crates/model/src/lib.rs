@@ -8,6 +8,7 @@
 //! - [`system`]: the system itself. Releases are periodic, or triggered by completions; a chain is an end-to-end
 //!   requirement; an epoch is an operating region (Kokyu, section III-B).
 //! - [`event`]: events by name, which operations supply and follow.
+//! - [`contract`]: operating regions over measured conditions.
 //! - [`feedback`]: loops that adapt rates; [`control_group`]: those that several processors share.
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`network`]: network devices whose traffic is divided by DSCP.
@@ -48,6 +49,7 @@
 extern crate alloc;
 
 mod checked;
+pub mod contract;
 pub mod control_group;
 pub mod costs;
 pub mod endpoint;
@@ -71,6 +73,7 @@ pub mod time;
 pub mod write;
 
 pub use checked::System;
+pub use contract::{Condition, Contract, ContractAction, ContractRegion, Measured, RegionRules, Stay, Summary};
 pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,
 };

@@ -7,6 +7,7 @@ use crate::costs::Costs;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
+use crate::contract::Contract;
 use crate::feedback::{FeedbackLoop, ServiceLevel, at_level};
 use crate::gateway::Gateway;
 use crate::hard_cap::HardCap;
@@ -46,6 +47,8 @@ pub struct Contents {
     pub epochs: Vec<Epoch>,
     /// Loops that adapt rates, each on another processor.
     pub feedback: Vec<FeedbackLoop>,
+    /// Contracts, in the file's order.
+    pub contracts: Vec<Contract>,
     /// Programs under the CPU broker.
     pub brokered: Brokered,
     /// Whether CPUs may sleep deeply while it runs.

@@ -390,6 +390,24 @@ pub enum DispatchDecision {
         /// The number of latencies.
         jobs: u32,
     },
+    /// The value of a contract's condition. The `Region`s of the contract follow.
+    Condition {
+        /// The contract's position in the system.
+        contract: u16,
+        /// The condition's position in the contract.
+        condition: u16,
+        /// In millionths; `None` if it is stale.
+        value: Option<i64>,
+    },
+    /// A contract's region ends, another one of its level begins, or both.
+    Region {
+        /// The contract's position in the system.
+        contract: u16,
+        /// The region that ends, by its position in the contract.
+        from: Option<u16>,
+        /// The region that begins.
+        to: Option<u16>,
+    },
 }
 
 /// The reason why a completion is dropped.

@@ -29,6 +29,7 @@ pub mod recording;
 pub mod ring;
 pub mod split;
 pub mod stats;
+pub mod contract_history;
 pub mod strategy_history;
 
 pub use event::{
@@ -41,4 +42,5 @@ pub use recording::{RecordingHeader, RecordingReader, RecordingWriter};
 pub use ring::{RingDrain, RingProbe};
 pub use split::{Splits, TimeSplit};
 pub use stats::{Counts, Stats};
+pub use contract_history::{ContractHistories, ContractHistory, RegionStep, RegionTime};
 pub use strategy_history::{StrategyHistories, StrategyHistory};

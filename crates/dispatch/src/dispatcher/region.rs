@@ -39,6 +39,13 @@ impl EpochSettings {
     }
 }
 
+impl EpochSettings {
+    /// The setting of an operation here.
+    pub fn of(&self, epoch: usize, local: usize) -> &Setting {
+        &self.epochs[epoch][local]
+    }
+}
+
 impl<P: Probe> Dispatcher<P> {
     /// The next epoch is due.
     pub(super) fn begin_next_epoch(&mut self, now: Instant, effects: &mut Effects) {

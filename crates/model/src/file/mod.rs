@@ -3,12 +3,13 @@
 //! The steps: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table` (known keys, by the table of
 //! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `events` (an event becomes its
 //! suppliers), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no
-//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values) → `hops`, `feedback`. Each step logs errors and continues as
-//! far as possible, so one run reports all of them.
+//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values) → `hops`, `feedback`, `contracts`. Each step logs errors
+//! and continues as far as possible, so one run reports all of them.
 
 mod calls;
 mod chains;
 mod clients;
+mod contracts;
 mod declared;
 mod diagnostic;
 mod environment;
@@ -324,12 +325,14 @@ fn assemble(
         epochs,
         processors,
         feedback: Vec::new(),
+        contracts: Vec::new(),
         brokered,
     };
     if !hops::check(log, &contents, &operations) {
         return None;
     }
     contents.feedback = feedback::read(log, &top, &contents, &operations)?;
+    contents.contracts = contracts::read(log, &top, &contents, &operations)?;
     let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))

@@ -276,7 +276,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Truth => "true",
         Kind::Time | Kind::TimeOrPair | Kind::TimeOr(_) | Kind::Stagger => "\"2.5ms\"",
         Kind::TimePair | Kind::Times => "[\"1ms\", \"2ms\"]",
-        Kind::RateOrPair => "\"40Hz\"",
+        Kind::Rate | Kind::RateOrPair => "\"40Hz\"",
         Kind::Share => "\"75%\"",
         Kind::Size => "\"64B\"",
         Kind::Bandwidth => "\"100Mbit/s\"",
@@ -284,6 +284,9 @@ fn example(kind: Kind) -> &'static str {
         Kind::WordsOrRates(..) => "{ name = \"10Hz\" }",
         Kind::TimeOf(_) => "{ name = \"0.3ms\" }",
         Kind::NameOf(_) => "{ name = \"a\" }",
+        Kind::NamedTables(_) => "{ late = { of = \"operation.NAME.miss_ratio\", over = \"2s\" } }",
+        Kind::Tables("contract.region" | "contract.region.region") => "[{ name = \"normal\" }]",
+        Kind::Tables("contract.region.do") => "[{ set = \"operation.NAME.rate\", most = \"10Hz\" }]",
         Kind::Tables("host.network") => "[{ device = \"eth0\", rate = \"100Mbit/s\" }]",
         Kind::Tables("host.network.classes") => "[{ dscp = [\"EF\"], share = \"30%\" }]",
         Kind::Tables("operation.levels") => {

@@ -21,6 +21,8 @@ pub struct RangeCheck {
     epochs: usize,
     slots: usize,
     hosts: usize,
+    /// By contract: the numbers of its conditions and regions.
+    contracts: Vec<(usize, usize)>,
     /// By processor: whether the recording contains it.
     contained: Vec<bool>,
     /// By processor: the time of its dispatcher's last event.
@@ -94,6 +96,7 @@ impl RangeCheck {
             epochs: system.epochs.len().max(1),
             slots: live.fold(0, usize::saturating_add),
             hosts: system.hosts.len(),
+            contracts: system.contracts.iter().map(|one| (one.conditions.len(), one.regions.len())).collect(),
             contained: vec![true; system.processors.len()],
             last: vec![Instant::ZERO; system.processors.len()],
         }
@@ -191,6 +194,15 @@ impl RangeCheck {
             DispatchDecision::Retime { operation, period } | DispatchDecision::Pace { operation, period, .. } => {
                 self.operation(at, *operation).and(short(at, *period))
             }
+            DispatchDecision::Condition { contract, condition, .. } => {
+                let (conditions, _) = self.contract(at, *contract)?;
+                known(at, "condition", (*condition).into(), conditions)
+            }
+            DispatchDecision::Region { contract, from, to } => {
+                let (_, regions) = self.contract(at, *contract)?;
+                let mut named = from.iter().chain(to);
+                named.try_for_each(|region| known(at, "region", (*region).into(), regions))
+            }
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
             | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),
@@ -233,6 +245,12 @@ impl RangeCheck {
 
     fn epoch(&self, at: Instant, epoch: u16) -> Result<(), RangeError> {
         known(at, "region", epoch.into(), self.epochs)
+    }
+
+    /// The numbers of its conditions and regions.
+    fn contract(&self, at: Instant, contract: u16) -> Result<(usize, usize), RangeError> {
+        known(at, "contract", contract.into(), self.contracts.len())?;
+        Ok(self.contracts[usize::from(contract)])
     }
 
     fn slot(&self, at: Instant, slot: Slot) -> Result<(), RangeError> {
