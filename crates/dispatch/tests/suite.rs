@@ -6,9 +6,11 @@ mod naive;
 use std::num::NonZeroU32;
 
 use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
+use hyoshi_model::expression::Expression;
 use hyoshi_model::{
-    ALGORITHMS, ClientRates, DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LatencyScope,
-    LatencySetPoint, LoadMeasure, OperationId, ProcessorId, RateDivision, Span, StartRates, System, Trigger, read,
+    ALGORITHMS, ClientRates, Condition, Contract, ContractAction, ContractRegion, DesignGains, FeedbackAlgorithm,
+    FeedbackLoop, Instant, JobId, LatencyScope, LatencySetPoint, LoadMeasure, Measured, OperationId, ProcessorId,
+    RateDivision, RegionRules, Span, StartRates, Stay, Summary, System, Trigger, read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -504,6 +506,53 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
     })
 }
 
+/// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
+fn with_contract(system: System) -> System {
+    let ms = Span::from_millis;
+    let expression = |text| Some(Expression::read(text, &["late", "slow"]).unwrap());
+    let rules = |parent, enter, leave| RegionRules {
+        parent,
+        enter,
+        leave,
+        hold: Span::ZERO,
+        stay: Stay::default(),
+        latch: false,
+    };
+    let region = |name: &str, rules, actions| ContractRegion { name: name.into(), rules, actions };
+    let condition = |name: &str, of, over, summary| {
+        let over = Some(ms(over));
+        Condition { name: name.into(), of, summary, over, max_age: None }
+    };
+    let disable = |id| ContractAction::Disable { operation: OperationId(id) };
+    let limit =
+        ContractAction::LimitPeriod { operation: OperationId(0), shortest: ms(8), longest: Span::from_nanos(u64::MAX) };
+    let thin = RegionRules {
+        hold: ms(2),
+        stay: Stay { first: ms(3), grow: 2, most: ms(12) },
+        ..rules(None, expression("late > 0.3"), expression("late < 0.1"))
+    };
+    let all = LatencyScope::Operations(system.operation_ids().collect());
+    let first = LatencyScope::Operations(vec![OperationId(1)]);
+    system.with(|contents| {
+        contents.contracts.push(Contract {
+            name: "load".into(),
+            processor: ProcessorId(0),
+            precedence: 0,
+            period: ms(1),
+            conditions: vec![
+                condition("late", Measured::MissRatio(all), 20, Summary::Mean),
+                condition("slow", Measured::Latency(first), 10, Summary::Greatest),
+            ],
+            regions: vec![
+                region("thin", thin, vec![limit, disable(2)]),
+                region("deep", rules(Some(0), expression("slow > 0.004 || stale(slow)"), None), vec![disable(1)]),
+                region("shallow", rules(Some(0), None, None), Vec::new()),
+                region("normal", rules(None, None, None), Vec::new()),
+            ],
+        });
+    })
+}
+
 fn loops() -> impl Strategy<Value = Option<(FeedbackAlgorithm, RateDivision)>> {
     let algorithm = one_of(&ALGORITHMS.map(|(algorithm, ..)| algorithm));
     proptest::option::of((algorithm, one_of(&RateDivision::ALL)))
@@ -514,7 +563,7 @@ fn play(
     actions: &[Action],
     naive: bool,
     requests: bool,
-    feedback: Option<(FeedbackAlgorithm, RateDivision)>,
+    (feedback, contract): (Option<(FeedbackAlgorithm, RateDivision)>, bool),
 ) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     // Only requests release the last one.
@@ -529,6 +578,9 @@ fn play(
     }
     if let Some((algorithm, divide)) = feedback {
         system = with_loop(system, algorithm, divide);
+    }
+    if contract {
+        system = with_contract(system);
     }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let mut caller = Caller::new(&system, &plan, naive);
@@ -552,15 +604,15 @@ proptest! {
     fn jobs_run_in_the_order_of_a_naive_model(
         file in systems(true), actions in actions(), requests: bool, feedback in loops()
     ) {
-        play(&file, &actions, true, requests, feedback);
+        play(&file, &actions, true, requests, (feedback, false));
     }
 
-    /// Caps, regions, two strategies, full preemption, resources: no order is checked, but no job is lost.
+    /// Caps, regions, contracts, two strategies, full preemption, resources: no order is checked, but no job is lost.
     #[test]
     fn no_sequence_of_inputs_loses_a_job_or_a_replay(
-        file in systems(false), actions in actions(), requests: bool, feedback in loops()
+        file in systems(false), actions in actions(), requests: bool, feedback in loops(), contract: bool
     ) {
-        play(&file, &actions, false, requests, feedback);
+        play(&file, &actions, false, requests, (feedback, contract));
     }
 }
 
