@@ -128,8 +128,9 @@ fn of_condition(thresholds: Option<Vec<f64>>, domain: Limits) -> Vec<Reading> {
         (false, true) => pair[1] - pair[1].abs().max(1.0),
         (false, false) => 0.0,
     });
-    let all = bounds.iter().copied().chain(between).filter(|value| value.is_finite());
-    core::iter::once(Reading::Stale).chain(all.map(Reading::Fresh)).collect()
+    // The first of several is an example for users.
+    let all = between.chain(bounds.iter().copied()).filter(|value| value.is_finite());
+    all.map(Reading::Fresh).chain([Reading::Stale]).collect()
 }
 
 /// The next combination; false after the last.
