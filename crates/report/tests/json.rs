@@ -188,7 +188,7 @@ fn contract() -> Value {
     decide(2, region(Some(5), Some(0)));
     decide(2, region(None, Some(2)));
     let mut flight = flight();
-    flight.system = system;
+    flight.system = flight.system.with(|contents| contents.contracts = system.contracts.clone());
     let mut account = flight.account();
     account.figures.contracts = histories.until(Instant::ZERO + account.duration);
     let text = account.summary().terminal(hyoshi_report::TerminalStyle::PLAIN, hyoshi_report::Detail::Brief);
