@@ -43,6 +43,7 @@ pub struct RegionReach {
 pub fn domain(of: &Measured) -> Limits {
     match of {
         Measured::MissRatio(_) | Measured::Utilisation(_) => Limits { least: 0.0, most: 1.0 },
+        Measured::Set(_) => Limits::NONE,
         Measured::Latency(_) => Limits { least: 0.0, most: f64::INFINITY },
     }
 }

@@ -57,6 +57,8 @@ enum Action {
     Enter(usize),
     Cancel(usize, bool),
     SuspendTriggers(usize, bool),
+    SetCondition(i64),
+    Force(Option<u16>),
     Choose(usize, u64),
 }
 
@@ -79,6 +81,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
+        2 => (0i64..20).prop_map(Action::SetCondition),
+        1 => prop::option::of(0u16..4).prop_map(Action::Force),
         2 => (0usize..8, 0u64..4).prop_map(|(among, hops)| Action::Choose(among, hops)),
     ];
     prop::collection::vec(action, 1..150)
@@ -419,6 +423,13 @@ impl<'a> Caller<'a> {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::SuspendTriggers { operation, on });
             }
+            Action::SetCondition(value) if !self.system.conditions.is_empty() => {
+                self.outside(Input::Condition { condition: 0, value: value * 100_000 });
+            }
+            Action::Force(region) if !self.system.contracts.is_empty() => {
+                self.outside(Input::Force { contract: 0, region });
+            }
+            Action::SetCondition(_) | Action::Force(_) => {}
             Action::Enter(index) => {
                 let index = (index % self.system.epochs.len()) as u16;
                 self.outside(Input::Enter { index });
@@ -509,7 +520,7 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
 /// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
 fn with_contract(system: System) -> System {
     let ms = Span::from_millis;
-    let expression = |text| Some(Expression::read(text, &["late", "slow"]).unwrap());
+    let expression = |text| Some(Expression::read(text, &["late", "slow", "mode"]).unwrap());
     let rules = |parent, enter, leave| RegionRules {
         parent,
         enter,
@@ -529,11 +540,12 @@ fn with_contract(system: System) -> System {
     let thin = RegionRules {
         hold: ms(2),
         stay: Stay { first: ms(3), grow: 2, most: ms(12) },
-        ..rules(None, expression("late > 0.3"), expression("late < 0.1"))
+        ..rules(None, expression("late > 0.3 || mode > 1.5"), expression("late < 0.1 && !(mode > 1.2)"))
     };
     let all = LatencyScope::Operations(system.operation_ids().collect());
     let first = LatencyScope::Operations(vec![OperationId(1)]);
     system.with(|contents| {
+        contents.conditions.push("mode".into());
         contents.contracts.push(Contract {
             name: "load".into(),
             processor: ProcessorId(0),
@@ -542,6 +554,7 @@ fn with_contract(system: System) -> System {
             conditions: vec![
                 condition("late", Measured::MissRatio(all), 20, Summary::Mean),
                 condition("slow", Measured::Latency(first), 10, Summary::Greatest),
+                condition("mode", Measured::Set(0), 15, Summary::Least),
             ],
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),

@@ -95,7 +95,8 @@ fn check(contents: &Contents) {
     for epoch in &contents.epochs {
         let complete = epoch.settings.len() == contents.operations.len();
         assert!(complete, "epoch `{}` must have one setting for each operation", epoch.name);
-        let Environment { links, disabled } = &*epoch.environment;
+        let Environment { links, disabled, conditions } = &*epoch.environment;
+        assert!(conditions.len() <= contents.conditions.len(), "epoch `{}` must set known conditions", epoch.name);
         let known = disabled.iter().all(|id| host(*id))
             && links.iter().all(|(link, _)| (*link as usize) < contents.links.len());
         assert!(known, "epoch `{}` must set links and hosts of the system", epoch.name);
@@ -250,6 +251,7 @@ fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
             let chain = contents.chains.get(*place as usize);
             chain.and_then(|chain| chain.path.last()).is_some_and(is_here)
         }
+        Measured::Set(condition) => usize::from(*condition) < contents.conditions.len(),
         Measured::Utilisation(processor) => *processor == contract.processor,
     });
     let mut actions = contract.regions.iter().flat_map(|region| &region.actions);

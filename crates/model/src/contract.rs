@@ -49,6 +49,8 @@ pub enum Measured {
     MissRatio(LatencyScope),
     /// Response times in seconds.
     Latency(LatencyScope),
+    /// A value from outside, by its position in [`Contents::conditions`].
+    Set(u16),
     /// The utilisation that the processor's feedback loop measures, as a part of the hard cap.
     Utilisation(ProcessorId),
 }

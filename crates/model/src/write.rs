@@ -94,6 +94,11 @@ pub fn write(system: &System) -> String {
         }
     }
     system.feedback.iter().for_each(|one| write_feedback(&mut text, system, one, &names));
+    for (place, condition) in system.conditions.iter().enumerate() {
+        header(&mut text, "condition", condition);
+        let value = system.epochs[0].environment.condition(place);
+        value.into_iter().for_each(|value| line(&mut text, "value", number(value)));
+    }
     system.contracts.iter().for_each(|one| write_contract(&mut text, system, one, &names));
     write_programs(&mut text, system);
     write_epochs(&mut text, system, &templates);
@@ -366,6 +371,11 @@ fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop, names:
     }
 }
 
+/// Millionths as a number.
+fn number(millionths: i64) -> String {
+    format!("{:?}", millionths as f64 / 1e6)
+}
+
 fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dyn Fn(&[OperationId]) -> String) {
     header(text, "contract", &one.name);
     line(text, "precedence", one.precedence.to_string());
@@ -399,6 +409,7 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
     let of = match &one.of {
         Measured::MissRatio(scope) => of(scope, "miss_ratio"),
         Measured::Latency(scope) => of(scope, "latency"),
+        Measured::Set(condition) => quoted(&format!("condition.{}", plain(&system.conditions[usize::from(*condition)]))),
         Measured::Utilisation(processor) => {
             quoted(&format!("processor.{}.utilisation", plain(&system.processor(*processor).name)))
         }
@@ -1007,6 +1018,12 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
     for id in (0..system.hosts.len() as u32).map(HostId) {
         if before.enables(id) != now.enables(id) {
             sets.push(format!("\"host.{}.enabled\" = {}", host(id), now.enables(id)));
+        }
+    }
+    for (place, condition) in system.conditions.iter().enumerate() {
+        let value = now.condition(place);
+        if let Some(value) = value.filter(|_| epoch > 0 && value != before.condition(place)) {
+            sets.push(format!("\"condition.{}.value\" = {}", plain(condition), number(value)));
         }
     }
     sets

@@ -16,12 +16,16 @@ const SYSTEM: &str = "name = 'contracts'
     [chain.see]
     path = ['track.1', 'draw']
     deadline = '50ms'
+    [condition.battery]
+    value = 80
+    [condition.mode]
     [contract.load]
     precedence = 3
     period = '50ms'
     [contract.load.watch]
     late = { of = 'operation.track.miss_ratio', over = '2s' }
     slow = { of = 'chain.see.latency', over = '1s', as = 'greatest', max_age = '4s' }
+    mode = { of = 'condition.mode' }
     [[contract.load.region]]
     name = 'thin'
     enter = \"late > 0.02 || slow > duration('45ms')\"
@@ -38,14 +42,24 @@ const SYSTEM: &str = "name = 'contracts'
     name = 'quiet'
     [[contract.load.region]]
     name = 'normal'
-    do = [{ set = 'operation.track.2.rate', least = '100ms' }]";
+    do = [{ set = 'operation.track.2.rate', least = '100ms' }]
+    [[epoch]]
+    at = '5s'
+    set = { 'condition.battery.value' = -0.5, 'condition.mode.value' = 2 }
+    [[epoch]]
+    at = '6s'
+    set = { 'condition.battery.value' = 7 }";
 
 #[test]
 fn a_contract_is_read_as_written_and_written_as_read() {
     let system = read(SYSTEM, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let one = &system.contracts[0];
     assert_eq!((one.precedence, one.period), (3, Span::from_millis(50)));
-    let [late, slow] = &one.conditions[..] else { panic!("two conditions") };
+    let [late, slow, mode] = &one.conditions[..] else { panic!("three conditions") };
+    assert_eq!(mode.of, Measured::Set(1));
+    let values: Vec<_> = system.epochs.iter().map(|epoch| [0, 1].map(|place| epoch.environment.condition(place))).collect();
+    let million = |value: i64| Some(value * 1_000_000);
+    assert_eq!(values, [[million(80), None], [Some(-500_000), million(2)], [million(7), million(2)]]);
     assert_eq!(late.of, Measured::MissRatio(LatencyScope::Operations(vec![OperationId(0), OperationId(1)])));
     assert_eq!((late.over, late.max_age, late.summary), (Some(Span::from_secs(2)), None, Summary::Mean));
     assert_eq!((&slow.of, slow.summary), (&Measured::Latency(LatencyScope::Chain(0)), Summary::Greatest));

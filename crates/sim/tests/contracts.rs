@@ -113,6 +113,26 @@ fn a_loop_chooses_within_the_limits_of_a_region() {
     assert!(history.regions[0].begins > 0);
 }
 
+#[test]
+fn an_epoch_sets_a_condition_until_another_one_does() {
+    let text = LOAD.replace("watch = { late", "watch = { mode = { of = 'condition.mode' }, late");
+    let text = text.replace("enter = 'late > 0.02'", "enter = 'mode > 1'").replace("leave = 'late < 0.005'", "leave = 'mode < 1'");
+    let text = text.replace("set = { 'operation.log.takes' = '12ms' }", "set = { 'condition.mode.value' = 1.5 }");
+    let text = text.replace("set = { 'operation.log.takes' = '6ms' }", "set = { 'condition.mode.value' = -1 }");
+    for (declared, first) in [("", None), ("value = 2", Some(2_000_000))] {
+        let (history, _) = run(&system(&format!("{text}[condition.mode]\n{declared}\n")), 20);
+        let steps = history.steps.iter().filter(|step| step.to.is_some_and(|to| to == 0 || to == 3));
+        let steps: Vec<_> = steps.map(|step| (step.at.as_nanos() / 1_000_000, step.to, step.values[0])).collect();
+        let last = (12_000, Some(3), Some(-1_000_000));
+        let expected = match first {
+            // `for` counts from the first evaluation at which `enter` holds.
+            None => vec![(100, Some(3), None), (5_200, Some(0), Some(1_500_000)), last],
+            first => vec![(100, Some(3), first), (300, Some(0), first), last],
+        };
+        assert_eq!(steps, expected);
+    }
+}
+
 /// The mean of the window, from recorded ends alone: the window has at least `over` and at most a 32nd more.
 fn miss_ratios(all: &Events, id: u32, now: Instant, over: Span) -> (f64, f64) {
     let mut live = BTreeMap::new();

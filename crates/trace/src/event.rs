@@ -192,6 +192,20 @@ pub enum Input {
         /// The number of its next job.
         number: u64,
     },
+    /// An operator or a program sets a condition of contracts.
+    Condition {
+        /// Its position in the system.
+        condition: u16,
+        /// The value in millionths.
+        value: i64,
+    },
+    /// An operator sets a region of a contract, or lets conditions decide again.
+    Force {
+        /// The contract's position in the system.
+        contract: u16,
+        /// The region's position in the contract; `None`: conditions decide.
+        region: Option<u16>,
+    },
 }
 
 impl Input {

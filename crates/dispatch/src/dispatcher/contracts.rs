@@ -31,6 +31,16 @@ pub(super) struct ProcessorContracts {
     changes: Vec<RegionChange>,
     /// By operation here: the combined limits.
     limits: Vec<OperationLimits>,
+    /// By epoch: conditions that it sets, with the values in millionths.
+    by_epoch: Vec<Vec<(u16, i64)>>,
+}
+
+/// The conditions that an epoch sets.
+fn changed_conditions(system: &System, epoch: usize) -> Vec<(u16, i64)> {
+    let value = |epoch: usize, place| system.epochs[epoch].environment.condition(place);
+    let before = |place| epoch.checked_sub(1).and_then(|before| value(before, place));
+    let all = (0..system.conditions.len()).filter_map(|place| Some((place as u16, value(epoch, place)?)));
+    all.filter(|(place, value)| before((*place).into()) != Some(*value)).collect()
 }
 
 #[derive(Debug)]
@@ -97,6 +107,8 @@ enum ConditionMeasure {
     MissRatio(Option<Span>),
     Latency,
     Utilisation,
+    /// By its position in the system.
+    Set(u16),
 }
 
 impl ConditionMonitor {
@@ -122,6 +134,7 @@ impl ConditionMonitor {
                 ConditionMeasure::Latency
             }
             Measured::Utilisation(_) => ConditionMeasure::Utilisation,
+            Measured::Set(condition) => ConditionMeasure::Set(*condition),
         };
         let watch = Watch::new(condition.summary, condition.over, condition.max_age);
         ConditionMonitor { watch, measure, counts, from_root }
@@ -145,7 +158,7 @@ impl ConditionMonitor {
             ConditionMeasure::Latency => age.as_secs_f64(),
             ConditionMeasure::MissRatio(Some(deadline)) => f64::from(!made || age > deadline),
             ConditionMeasure::MissRatio(None) => f64::from(outcome != Some(JobOutcome::Made)),
-            ConditionMeasure::Utilisation => return None,
+            ConditionMeasure::Utilisation | ConditionMeasure::Set(_) => return None,
         })
     }
 
@@ -218,7 +231,8 @@ impl ProcessorContracts {
         let most_changes = all.iter().map(|one| one.actions.len()).max()?;
         let next = all.iter().map(|one| one.due).min()?;
         let (changes, limits) = (Vec::with_capacity(most_changes), vec![OperationLimits::NONE; operations.len()]);
-        Some(Box::new(ProcessorContracts { all, next, changes, limits }))
+        let by_epoch = (0..system.epochs.len()).map(|epoch| changed_conditions(system, epoch)).collect();
+        Some(Box::new(ProcessorContracts { all, next, changes, limits, by_epoch }))
     }
 
     /// When the next evaluation is due.
@@ -238,9 +252,26 @@ impl ProcessorContracts {
 
     /// The processor's loop has measured a utilisation, in parts per million.
     pub fn count_utilisation(&mut self, now: Instant, ppm: u32) {
+        self.add(now, ConditionMeasure::Utilisation, f64::from(ppm) / 1e6);
+    }
+
+    /// A condition has this value from now on, in millionths.
+    fn set(&mut self, now: Instant, condition: u16, value: i64) {
+        self.add(now, ConditionMeasure::Set(condition), value as f64 / 1e6);
+    }
+
+    fn add(&mut self, now: Instant, measure: ConditionMeasure, value: f64) {
         let conditions = self.all.iter_mut().flat_map(|one| &mut one.conditions);
-        for condition in conditions.filter(|one| one.measure == ConditionMeasure::Utilisation) {
-            condition.watch.add(WatchSample { at: now, value: f64::from(ppm) / 1e6, weight: 1.0 });
+        for condition in conditions.filter(|one| one.measure == measure) {
+            condition.watch.add(WatchSample { at: now, value, weight: 1.0 });
+        }
+    }
+
+    /// An epoch begins: conditions have its values, as far as they differ from those of the epoch before.
+    pub fn begin_epoch(&mut self, now: Instant, epoch: usize) {
+        for place in 0..self.by_epoch[epoch].len() {
+            let (condition, value) = self.by_epoch[epoch][place];
+            self.set(now, condition, value);
         }
     }
 
@@ -259,6 +290,25 @@ impl<P: Probe> Dispatcher<P> {
     pub fn active_regions(&self) -> impl Iterator<Item = (u16, u16)> + '_ {
         let contracts = self.contracts.iter().flat_map(|contracts| &contracts.all);
         contracts.flat_map(|one| one.machine.active().map(|region| (one.place, region)))
+    }
+
+    pub(super) fn set_condition(&mut self, now: Instant, condition: u16, value: i64, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        if let Some(contracts) = &mut self.contracts {
+            contracts.set(now, condition, value);
+        }
+    }
+
+    /// From its next evaluation on, a contract has this region; without one, conditions decide again.
+    pub(super) fn force_region(&mut self, now: Instant, contract: u16, region: Option<u16>, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        let contracts = self.contracts.iter_mut().flat_map(|contracts| &mut contracts.all);
+        for one in contracts.filter(|one| one.place == contract) {
+            match region {
+                Some(region) => one.machine.force(region),
+                None => one.machine.release(),
+            }
+        }
     }
 
     /// Evaluates the contracts that are due, and applies the limits of their regions.

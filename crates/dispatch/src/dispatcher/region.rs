@@ -52,6 +52,9 @@ impl<P: Probe> Dispatcher<P> {
         let index = self.epochs_begun;
         self.epochs_begun += 1;
         self.next_epoch = self.system_epochs.get(self.epochs_begun).copied().unwrap_or(Instant::NEVER);
+        if let Some(contracts) = &mut self.contracts {
+            contracts.begin_epoch(now, index);
+        }
         self.set_region(now, index, effects);
         let off = self.settings.off[index];
         if off && !core::mem::replace(&mut self.off, off) {

@@ -26,6 +26,11 @@ pub(super) fn read(
     contents: &Contents,
     operations: &Operations<'_>,
 ) -> Option<Vec<Contract>> {
+    let set = top.named(log, "condition");
+    if let Some((name, _)) = set.get(limits::SET_CONDITIONS) {
+        log.error(name.place, "too many conditions").help(format!("a system has at most {}", limits::SET_CONDITIONS));
+        return None;
+    }
     let tables = top.named(log, "contract");
     if let Some((name, _)) = tables.get(limits::CONTRACTS) {
         log.error(name.place, "too many contracts").help(format!("a system has at most {}", limits::CONTRACTS));
@@ -153,13 +158,17 @@ impl Reader<'_, '_> {
     /// What one or several texts address: jobs of several operations count together.
     fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<Measured> {
         const KNOWN: &str = "write \"operation.NAME.miss_ratio\", \"operation.NAME.latency\", \"chain.NAME.miss_ratio\", \
-                             \"chain.NAME.latency\" or \"processor.NAME.utilisation\"";
+                             \"chain.NAME.latency\", \"processor.NAME.utilisation\" or \"condition.NAME\"";
         // A single text has no place of its own.
         let several = of.value.len() > 1;
         let at = |text: &AtPlace<_>| AtPlace::new(text.value, if several { text.place } else { of.place });
         let mut all: Vec<OperationId> = Vec::new();
         let mut first = None;
         for text in of.value.iter().map(at) {
+            if let Some(name) = text.value.strip_prefix("condition.").filter(|_| !several) {
+                let names = Names::new("condition", self.contents.conditions.iter().map(String::as_str));
+                return names.find(log, AtPlace::new(name, text.place)).map(|place| Measured::Set(place as u16));
+            }
             let address = addressed(text).filter(|one| match one.section {
                 "operation" => matches!(one.key, "miss_ratio" | "latency"),
                 "chain" => matches!(one.key, "miss_ratio" | "latency") && !several,

@@ -70,6 +70,8 @@ pub enum Kind {
     Whole(u64, u64),
     /// A number above 0.
     Number,
+    /// A number from -1,000,000,000 to 1,000,000,000.
+    Real,
     /// `true` or `false`.
     Truth,
     /// `"25ms"`.
@@ -244,6 +246,12 @@ pub const SECTIONS: &[Section] = &[
         keys: GAINS,
     },
     Section { path: "feedback.latency", shape: Shape::Inline, doc: "The latency that a loop holds.", keys: LATENCY },
+    Section {
+        path: "condition",
+        shape: Shape::Named,
+        doc: "A condition of contracts that operators and epochs set.",
+        keys: CONDITION,
+    },
     Section {
         path: "contract",
         shape: Shape::Named,
@@ -1080,6 +1088,9 @@ const LATENCY: &[Key] = &[
     key("at", Kind::Time, Required, "The set point."),
 ];
 
+const CONDITION: &[Key] =
+    &[set("value", Kind::Real, Described("stale until it is set"), "Its value at the start.")];
+
 const CONTRACT: &[Key] = &[
     key("watch", Kind::NamedTables("contract.watch"), Described("no conditions"), "Its conditions, by name."),
     key(
@@ -1102,7 +1113,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, or \"processor.NAME.utilisation\".",
+        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\" or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),

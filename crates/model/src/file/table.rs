@@ -272,7 +272,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Wholes(..) => "[0, 1]",
         Kind::Advocates => "[{ max_decay = { reports = 10 } }, { cap = \"60%\" }]",
         Kind::Whole(..) => "1",
-        Kind::Number => "0.447",
+        Kind::Number | Kind::Real => "0.447",
         Kind::Truth => "true",
         Kind::Time | Kind::TimeOrPair | Kind::TimeOr(_) | Kind::Stagger => "\"2.5ms\"",
         Kind::TimePair | Kind::Times => "[\"1ms\", \"2ms\"]",

@@ -121,6 +121,7 @@ impl Build {
             chains: self.chains.clone(),
             links: links.collect(),
             feedback: Vec::new(),
+            conditions: Vec::new(),
             contracts: Vec::new(),
             brokered: Default::default(),
             objects: Vec::new(),

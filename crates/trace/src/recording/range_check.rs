@@ -21,6 +21,7 @@ pub struct RangeCheck {
     epochs: usize,
     slots: usize,
     hosts: usize,
+    conditions: usize,
     /// By contract: the numbers of its conditions and regions.
     contracts: Vec<(usize, usize)>,
     /// By processor: whether the recording contains it.
@@ -96,6 +97,7 @@ impl RangeCheck {
             epochs: system.epochs.len().max(1),
             slots: live.fold(0, usize::saturating_add),
             hosts: system.hosts.len(),
+            conditions: system.conditions.len(),
             contracts: system.contracts.iter().map(|one| (one.conditions.len(), one.regions.len())).collect(),
             contained: vec![true; system.processors.len()],
             last: vec![Instant::ZERO; system.processors.len()],
@@ -160,6 +162,11 @@ impl RangeCheck {
             Input::Join { task, .. } => {
                 let spans = [task.estimate, task.shortest, task.longest];
                 self.operation(at, task.operation).and(spans.into_iter().try_for_each(|span| short(at, span)))
+            }
+            Input::Condition { condition, .. } => known(at, "condition", (*condition).into(), self.conditions),
+            Input::Force { contract, region } => {
+                let (_, regions) = self.contract(at, *contract)?;
+                region.iter().try_for_each(|region| known(at, "region", (*region).into(), regions))
             }
             Input::Enter { index } => self.epoch(at, *index),
             Input::SuspendTriggers { operation, .. } | Input::Depart { operation } | Input::Stay { operation } => {

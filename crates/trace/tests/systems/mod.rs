@@ -90,6 +90,7 @@ pub fn periodic(operations: usize) -> System {
         chains: Vec::new(),
         links: Vec::new(),
         feedback: Vec::new(),
+        conditions: Vec::new(),
         contracts: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
