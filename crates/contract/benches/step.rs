@@ -1,8 +1,8 @@
 //! A step of a contract with ten regions over ten conditions: `cargo bench -p hyoshi-contract`.
 
-use hyoshi_contract::{RegionMachine, Watch, WatchSample};
-use hyoshi_model::expression::{Expression, Reading};
-use hyoshi_model::{Instant, RegionRules, Span, Stay, Summary};
+use hyoshi_contract::{ConditionWindow, RegionMachine, WindowSample};
+use hyoshi_model::predicate::{ConditionReading, Predicate};
+use hyoshi_model::{Instant, RegionRules, Span, Stay, WindowSummary};
 
 fn main() {
     divan::main();
@@ -13,7 +13,7 @@ const REGIONS: usize = 10;
 fn machine() -> RegionMachine {
     let names: Vec<String> = (0..REGIONS).map(|place| format!("value{place}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let read = |text: String| Some(Expression::read(&text, &names).expect("an expression"));
+    let read = |text: String| Some(Predicate::read(&text, &names).expect("an expression"));
     let rules = |place: usize| {
         let other = (place + 1) % REGIONS;
         let last = place + 1 == REGIONS;
@@ -37,15 +37,15 @@ fn machine() -> RegionMachine {
 #[divan::bench]
 fn ten_regions_over_ten_conditions(bencher: divan::Bencher) {
     let (mut machine, mut now) = (machine(), Instant::ZERO);
-    let watch = || Watch::new(Summary::Mean, Some(Span::from_secs(2)), Some(Span::from_secs(1)));
-    let mut watches: Vec<Watch> = (0..REGIONS).map(|_| watch()).collect();
-    let mut readings = [Reading::Stale; REGIONS];
+    let watch = || ConditionWindow::new(WindowSummary::Mean, Some(Span::from_secs(2)), Some(Span::from_secs(1)));
+    let mut watches: Vec<ConditionWindow> = (0..REGIONS).map(|_| watch()).collect();
+    let mut readings = [ConditionReading::Stale; REGIONS];
     let (mut seed, mut changes) = (1u64, 0u64);
     bencher.bench_local(|| {
         now += Span::from_millis(10);
         for (watch, reading) in watches.iter_mut().zip(&mut readings) {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            watch.add(WatchSample { at: now, value: (seed >> 40) as f64 / (1u64 << 24) as f64, weight: 1.0 });
+            watch.add(WindowSample { at: now, value: (seed >> 40) as f64 / (1u64 << 24) as f64, weight: 1.0 });
             *reading = watch.reading(now);
         }
         machine.step(now, &readings, |_| changes += 1);

@@ -3,16 +3,16 @@
 //! starts a thread.
 //!
 //! ```text
-//! samples ─► Watch ─readings─► RegionMachine ─changes─► actions
-//!                                                  └──► Limits of settings, in layers
+//! samples ─► ConditionWindow ─readings─► RegionMachine ─changes─► actions
+//!                                                  └──► SettingLimits, in layers
 //! ```
 //!
-//! - [`watch`]: a condition over a window of time, and when it is stale.
+//! - [`window`]: a condition over a window of time, and when it is stale.
 //! - [`region`]: the active regions, with hysteresis, dwell times and latches.
 //! - [`reach`]: which regions can be entered, before anything runs.
 //! - [`limits`]: settings that several layers limit.
 //!
-//! Expressions are those of [`hyoshi_model::expression`].
+//! Expressions are those of [`hyoshi_model::predicate`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,9 +22,9 @@ extern crate alloc;
 pub mod limits;
 pub mod reach;
 pub mod region;
-pub mod watch;
+pub mod window;
 
-pub use limits::Limits;
-pub use reach::{Reach, RegionReach};
+pub use limits::SettingLimits;
+pub use reach::{Reachability, RegionReach};
 pub use region::{ChangeCause, RegionChange, RegionMachine};
-pub use watch::{SampleSum, Watch, WatchSample};
+pub use window::{ConditionWindow, SampleSum, WindowSample};

@@ -6,21 +6,21 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use hyoshi_model::{Measured, RegionRules};
-use hyoshi_model::expression::Reading;
+use hyoshi_model::predicate::ConditionReading;
+use hyoshi_model::{ConditionSource, RegionRules};
 
-use crate::limits::Limits;
+use crate::limits::SettingLimits;
 
 /// The most combinations that are tried for one level.
 pub const MOST_CASES: usize = 1 << 16;
 
 /// Whether a region can begin.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reach {
+pub enum Reachability {
     /// With these readings, if they last: its `enter` holds, and that of no earlier region.
     Reachable {
         /// By condition.
-        readings: Vec<Reading>,
+        readings: Vec<ConditionReading>,
     },
     /// Its `enter` is never true.
     Never,
@@ -34,17 +34,17 @@ pub enum Reach {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionReach {
     /// Whether it can begin.
-    pub reach: Reach,
-    /// Readings with which it ends, if they last; `None` if there are none. Not known with [`Reach::Unknown`].
-    pub ends: Option<Vec<Reading>>,
+    pub reach: Reachability,
+    /// Readings with which it ends, if they last; `None` if there are none. Not known with [`Reachability::Unknown`].
+    pub ends: Option<Vec<ConditionReading>>,
 }
 
 /// The possible values of a condition.
-pub fn domain(of: &Measured) -> Limits {
+pub fn domain(of: &ConditionSource) -> SettingLimits {
     match of {
-        Measured::MissRatio(_) | Measured::Utilisation(_) => Limits { least: 0.0, most: 1.0 },
-        Measured::Set(_) => Limits::NONE,
-        Measured::Latency(_) => Limits { least: 0.0, most: f64::INFINITY },
+        ConditionSource::MissRatio(_) | ConditionSource::Utilisation(_) => SettingLimits { least: 0.0, most: 1.0 },
+        ConditionSource::Set(_) => SettingLimits::NONE,
+        ConditionSource::Latency(_) => SettingLimits { least: 0.0, most: f64::INFINITY },
     }
 }
 
@@ -52,16 +52,16 @@ pub fn domain(of: &Measured) -> Limits {
 ///
 /// *Reachable* is exact for the outer level. In an inner level it means: if the region around it is active. *Never* and
 /// *hidden* hold always.
-pub fn reach(level: &[&RegionRules], domains: &[Limits]) -> Vec<RegionReach> {
-    let unknown = RegionReach { reach: Reach::Unknown, ends: None };
+pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionReach> {
+    let unknown = RegionReach { reach: Reachability::Unknown, ends: None };
     let Some(cases) = cases(level, domains) else { return vec![unknown; level.len()] };
-    let mut all: Vec<_> = level.iter().map(|_| RegionReach { reach: Reach::Never, ends: None }).collect();
+    let mut all: Vec<_> = level.iter().map(|_| RegionReach { reach: Reachability::Never, ends: None }).collect();
     // By region: the earlier ones that hold in all of its cases, as long as there are any.
     let mut always: Vec<Vec<bool>> = (0..level.len()).map(|place| vec![true; place]).collect();
     let mut at_once = vec![true; level.len()];
     let mut case = vec![0; cases.len()];
     loop {
-        let readings: Vec<Reading> = cases.iter().zip(&case).map(|(one, place)| one[*place]).collect();
+        let readings: Vec<ConditionReading> = cases.iter().zip(&case).map(|(one, place)| one[*place]).collect();
         let holds = |rules: &RegionRules| rules.enter.as_ref().is_none_or(|enter| enter.evaluate(&readings).holds);
         let holding: Vec<bool> = level.iter().map(|rules| holds(rules)).collect();
         for (place, rules) in level.iter().enumerate() {
@@ -75,11 +75,11 @@ pub fn reach(level: &[&RegionRules], domains: &[Limits]) -> Vec<RegionReach> {
             }
             let earlier = &holding[..place];
             if !earlier.contains(&true) {
-                if !matches!(found.reach, Reach::Reachable { .. }) {
-                    found.reach = Reach::Reachable { readings: readings.clone() };
+                if !matches!(found.reach, Reachability::Reachable { .. }) {
+                    found.reach = Reachability::Reachable { readings: readings.clone() };
                 }
-            } else if found.reach == Reach::Never {
-                found.reach = Reach::Hidden;
+            } else if found.reach == Reachability::Never {
+                found.reach = Reachability::Hidden;
             }
             always[place].iter_mut().zip(earlier).for_each(|(always, holds)| *always &= holds);
             at_once[place] &= level.iter().zip(earlier).any(|(rules, holds)| *holds && rules.hold.is_zero());
@@ -91,15 +91,15 @@ pub fn reach(level: &[&RegionRules], domains: &[Limits]) -> Vec<RegionReach> {
     for (place, found) in all.iter_mut().enumerate() {
         // An earlier region with a longer `hold` begins later.
         let one = always[place].iter().zip(level).any(|(always, rules)| *always && rules.hold <= level[place].hold);
-        if found.reach == Reach::Hidden && !one && !at_once[place] {
-            found.reach = Reach::Unknown;
+        if found.reach == Reachability::Hidden && !one && !at_once[place] {
+            found.reach = Reachability::Unknown;
         }
     }
     all
 }
 
 /// The cases of each condition that the level uses; `None` if they are not known, or too many.
-fn cases(level: &[&RegionRules], domains: &[Limits]) -> Option<Vec<Vec<Reading>>> {
+fn cases(level: &[&RegionRules], domains: &[SettingLimits]) -> Option<Vec<Vec<ConditionReading>>> {
     let expressions = || level.iter().flat_map(|rules| rules.enter.iter().chain(&rules.leave));
     let mut thresholds: Vec<Option<Vec<f64>>> = vec![None; domains.len()];
     for expression in expressions() {
@@ -116,9 +116,9 @@ fn cases(level: &[&RegionRules], domains: &[Limits]) -> Option<Vec<Vec<Reading>>
     (count <= MOST_CASES).then_some(cases)
 }
 
-fn of_condition(thresholds: Option<Vec<f64>>, domain: Limits) -> Vec<Reading> {
+fn of_condition(thresholds: Option<Vec<f64>>, domain: SettingLimits) -> Vec<ConditionReading> {
     // The level does not use it.
-    let Some(mut bounds) = thresholds else { return vec![Reading::Stale] };
+    let Some(mut bounds) = thresholds else { return vec![ConditionReading::Stale] };
     bounds.extend([domain.least, domain.most]);
     bounds.retain(|bound| (domain.least..=domain.most).contains(bound));
     bounds.sort_by(f64::total_cmp);
@@ -131,11 +131,11 @@ fn of_condition(thresholds: Option<Vec<f64>>, domain: Limits) -> Vec<Reading> {
     });
     // The first of several is an example for users.
     let all = between.chain(bounds.iter().copied()).filter(|value| value.is_finite());
-    all.map(Reading::Fresh).chain([Reading::Stale]).collect()
+    all.map(ConditionReading::Fresh).chain([ConditionReading::Stale]).collect()
 }
 
 /// The next combination; false after the last.
-fn next(case: &mut [usize], cases: &[Vec<Reading>]) -> bool {
+fn next(case: &mut [usize], cases: &[Vec<ConditionReading>]) -> bool {
     for (place, cases) in case.iter_mut().zip(cases) {
         *place += 1;
         if *place < cases.len() {
@@ -152,33 +152,33 @@ mod tests {
     use crate::region::RegionMachine;
     use alloc::format;
     use alloc::string::String;
-    use hyoshi_model::expression::Expression;
+    use hyoshi_model::predicate::Predicate;
     use hyoshi_model::{Instant, Span, Stay};
     use proptest::prelude::*;
 
     const NAMES: [&str; 2] = ["a", "b"];
-    const ANY: [Limits; 2] = [Limits::NONE; 2];
-    const RATIOS: [Limits; 2] = [Limits { least: 0.0, most: 1.0 }; 2];
+    const ANY: [SettingLimits; 2] = [SettingLimits::NONE; 2];
+    const RATIOS: [SettingLimits; 2] = [SettingLimits { least: 0.0, most: 1.0 }; 2];
 
     fn rules((enter, leave): (&str, &str), hold: u64) -> RegionRules {
         let read = |text: &str| {
-            (!text.is_empty()).then(|| Expression::read(text, &NAMES).unwrap_or_else(|error| panic!("{text}: {error}")))
+            (!text.is_empty()).then(|| Predicate::read(text, &NAMES).unwrap_or_else(|error| panic!("{text}: {error}")))
         };
         let (enter, leave, hold) = (read(enter), read(leave), Span::from_millis(hold));
         RegionRules { parent: None, enter, leave, hold, stay: Stay::default(), latch: false }
     }
 
-    fn found(level: &[RegionRules], domains: &[Limits]) -> Vec<RegionReach> {
+    fn found(level: &[RegionRules], domains: &[SettingLimits]) -> Vec<RegionReach> {
         reach(&level.iter().collect::<Vec<_>>(), domains)
     }
 
-    fn names(level: &[(&str, u64)], domains: &[Limits]) -> Vec<&'static str> {
+    fn names(level: &[(&str, u64)], domains: &[SettingLimits]) -> Vec<&'static str> {
         let rules: Vec<_> = level.iter().map(|(enter, hold)| rules((enter, ""), *hold)).collect();
         let name = |one: RegionReach| match one.reach {
-            Reach::Reachable { .. } => "reachable",
-            Reach::Never => "never",
-            Reach::Hidden => "hidden",
-            Reach::Unknown => "unknown",
+            Reachability::Reachable { .. } => "reachable",
+            Reachability::Never => "never",
+            Reachability::Hidden => "hidden",
+            Reachability::Unknown => "unknown",
         };
         found(&rules, domains).into_iter().map(name).collect()
     }
@@ -236,7 +236,7 @@ mod tests {
             let found = found(&level, &ANY);
             let machine = || RegionMachine::new(level.clone());
             for (place, one) in (0..).zip(&found) {
-                if let Reach::Reachable { readings } = &one.reach {
+                if let Reachability::Reachable { readings } = &one.reach {
                     let mut machine = machine();
                     (0..4).for_each(|now| machine.step(Instant::from_nanos(now * 1_000_000), readings, |_| {}));
                     prop_assert!(machine.is_active(place));
@@ -249,10 +249,10 @@ mod tests {
             }
             let mut machine = machine();
             for (now, readings) in (0..).zip(readings) {
-                let readings = readings.map(|one| one.map_or(Reading::Stale, |half| Reading::Fresh(f64::from(half) / 2.0)));
+                let readings = readings.map(|one| one.map_or(ConditionReading::Stale, |half| ConditionReading::Fresh(f64::from(half) / 2.0)));
                 machine.step(Instant::from_nanos(now * 1_000_000), &readings, |_| {});
                 let active = machine.active().next().expect("one is active");
-                prop_assert!(!matches!(found[usize::from(active)].reach, Reach::Never | Reach::Hidden), "{}", active);
+                prop_assert!(!matches!(found[usize::from(active)].reach, Reachability::Never | Reachability::Hidden), "{}", active);
             }
         }
     }

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use hyoshi_model::expression::Reading;
+use hyoshi_model::predicate::ConditionReading;
 use hyoshi_model::{Instant, RegionRules, Span};
 
 /// A change of the active region of one level.
@@ -40,7 +40,7 @@ pub enum ChangeCause {
 ///          after `stay`, if `leave` holds, `enter` does not, and no latch
 /// ```
 ///
-/// The first region in file order whose `enter` has held long enough precedes all later ones. The region that follows
+/// A region precedes all later ones in file order if its `enter` has held long enough. The region that follows
 /// another is the first of the rest, so in the end the last one of the level, which has no `enter`. A level within a
 /// region begins with that region, in its last region.
 ///
@@ -50,13 +50,13 @@ pub enum ChangeCause {
 pub struct RegionMachine {
     rules: Box<[RegionRules]>,
     /// A level follows the level that contains its parent.
-    levels: Box<[Level]>,
+    levels: Box<[RegionLevel]>,
     regions: Box<[RegionState]>,
     undefined: u64,
 }
 
 #[derive(Debug)]
-struct Level {
+struct RegionLevel {
     parent: Option<u16>,
     /// In file order; not empty.
     regions: Box<[u16]>,
@@ -99,7 +99,7 @@ impl RegionMachine {
                 let is_last = *region == last;
                 assert!(rules[usize::from(*region)].enter.is_none() == is_last, "only the last region has no `enter`");
             }
-            Some(Level { parent, regions, active: None, forced: None })
+            Some(RegionLevel { parent, regions, active: None, forced: None })
         });
         let levels = levels.collect();
         let regions = rules.iter().map(|_| RegionState::default()).collect();
@@ -145,7 +145,7 @@ impl RegionMachine {
     }
 
     /// Decides with these readings, and reports each change in order, from outer levels to inner ones.
-    pub fn step(&mut self, now: Instant, readings: &[Reading], mut each: impl FnMut(RegionChange)) {
+    pub fn step(&mut self, now: Instant, readings: &[ConditionReading], mut each: impl FnMut(RegionChange)) {
         for place in 0..self.levels.len() {
             if let Some(change) = self.step_level(place, now, readings) {
                 each(change);
@@ -153,8 +153,8 @@ impl RegionMachine {
         }
     }
 
-    fn step_level(&mut self, place: usize, now: Instant, readings: &[Reading]) -> Option<RegionChange> {
-        let Level { parent, active, forced, .. } = self.levels[place];
+    fn step_level(&mut self, place: usize, now: Instant, readings: &[ConditionReading]) -> Option<RegionChange> {
+        let RegionLevel { parent, active, forced, .. } = self.levels[place];
         if !parent.is_none_or(|parent| self.is_active(parent)) {
             let active = active?;
             self.end_level(place, now);
@@ -175,8 +175,8 @@ impl RegionMachine {
         Some(RegionChange { from: active.map(|active| active.region), to: Some(to), cause })
     }
 
-    /// The first region of a level whose `enter` has held long enough. It evaluates all.
-    fn wanted(&mut self, place: usize, now: Instant, readings: &[Reading]) -> u16 {
+    /// The first region of a level with an `enter` that has held long enough. It evaluates all.
+    fn wanted(&mut self, place: usize, now: Instant, readings: &[ConditionReading]) -> u16 {
         let mut wanted = None;
         for region in &self.levels[place].regions {
             let (rules, state) = (&self.rules[usize::from(*region)], &mut self.regions[usize::from(*region)]);
@@ -194,7 +194,7 @@ impl RegionMachine {
         wanted.unwrap_or(self.levels[place].regions[0])
     }
 
-    fn may_leave(&mut self, active: ActiveRegion, now: Instant, readings: &[Reading]) -> bool {
+    fn may_leave(&mut self, active: ActiveRegion, now: Instant, readings: &[ConditionReading]) -> bool {
         let (rules, state) = (&self.rules[usize::from(active.region)], self.regions[usize::from(active.region)]);
         let held = rules.latch && !active.unlatched || state.holds_since.is_some();
         if held || now.since(active.since) < state.stay {
@@ -233,9 +233,9 @@ impl RegionMachine {
 mod tests {
     use super::*;
     use alloc::format;
-    use hyoshi_model::Stay;
-    use hyoshi_model::expression::Expression;
     use alloc::vec;
+    use hyoshi_model::Stay;
+    use hyoshi_model::predicate::Predicate;
     use proptest::prelude::*;
 
     const MS: fn(u64) -> Span = Span::from_millis;
@@ -247,7 +247,7 @@ mod tests {
     fn rules(enter: &str, leave: &str) -> RegionRules {
         let read = |text: &str| {
             (!text.is_empty())
-                .then(|| Expression::read(text, &["load", "loss"]).unwrap_or_else(|error| panic!("{error}")))
+                .then(|| Predicate::read(text, &["load", "loss"]).unwrap_or_else(|error| panic!("{error}")))
         };
         let (enter, leave) = (read(enter), read(leave));
         RegionRules { parent: None, enter, leave, hold: Span::ZERO, stay: Stay::default(), latch: false }
@@ -255,7 +255,8 @@ mod tests {
 
     fn step(machine: &mut RegionMachine, millis: u64, load: f64) -> Vec<RegionChange> {
         let mut changes = Vec::new();
-        machine.step(at(millis), &[Reading::Fresh(load), Reading::Stale], |change| changes.push(change));
+        machine
+            .step(at(millis), &[ConditionReading::Fresh(load), ConditionReading::Stale], |change| changes.push(change));
         changes
     }
 
@@ -391,7 +392,7 @@ mod tests {
             let mut begun: Vec<Option<(u64, u64)>> = vec![None; rules.len()];
             let mut held = vec![0u64; rules.len()];
             for (now, load) in (0..).zip(loads) {
-                let readings = [Reading::Fresh(load.into())];
+                let readings = [ConditionReading::Fresh(load.into())];
                 let before: Vec<u16> = machine.active().collect();
                 let mut changes = Vec::new();
                 machine.step(at(now), &readings, |change| changes.push(change));

@@ -6,11 +6,11 @@ mod naive;
 use std::num::NonZeroU32;
 
 use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
-use hyoshi_model::expression::Expression;
+use hyoshi_model::predicate::Predicate;
 use hyoshi_model::{
-    ALGORITHMS, ClientRates, Condition, Contract, ContractAction, ContractRegion, DesignGains, FeedbackAlgorithm,
-    FeedbackLoop, Instant, JobId, LatencyScope, LatencySetPoint, LoadMeasure, Measured, OperationId, ProcessorId,
-    RateDivision, RegionRules, Span, StartRates, Stay, Summary, System, Trigger, read,
+    ALGORITHMS, ClientRates, Condition, ConditionSource, Contract, ContractAction, ContractRegion, DesignGains,
+    FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LatencyScope, LatencySetPoint, LoadMeasure, OperationId,
+    ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger, WindowSummary, read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -520,7 +520,7 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
 /// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
 fn with_contract(system: System) -> System {
     let ms = Span::from_millis;
-    let expression = |text| Some(Expression::read(text, &["late", "slow", "mode"]).unwrap());
+    let expression = |text| Some(Predicate::read(text, &["late", "slow", "mode"]).unwrap());
     let rules = |parent, enter, leave| RegionRules {
         parent,
         enter,
@@ -552,9 +552,9 @@ fn with_contract(system: System) -> System {
             precedence: 0,
             period: ms(1),
             conditions: vec![
-                condition("late", Measured::MissRatio(all), 20, Summary::Mean),
-                condition("slow", Measured::Latency(first), 10, Summary::Greatest),
-                condition("mode", Measured::Set(0), 15, Summary::Least),
+                condition("late", ConditionSource::MissRatio(all), 20, WindowSummary::Mean),
+                condition("slow", ConditionSource::Latency(first), 10, WindowSummary::Greatest),
+                condition("mode", ConditionSource::Set(0), 15, WindowSummary::Least),
             ],
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),

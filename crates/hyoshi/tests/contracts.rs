@@ -20,13 +20,17 @@ fn regions_are_in_every_output_and_the_same_in_a_replay() {
     let file = example("contract.toml");
     let checked = place.hyoshi(&format!("check {file} --format json"));
     let json: Value = serde_json::from_str(&checked.out).unwrap();
-    let regions: Vec<_> = json["regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
+    let regions: Vec<_> =
+        json["regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
     assert_eq!(regions, [(&"reachable".into(), &true.into()), (&"reachable".into(), &Value::Null)]);
     let simulated = place.hyoshi(&format!("sim {file} --record sim.hyo --format json")).json();
     let found = changes(&simulated);
     let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["normal", "thin", "normal", "thin", "normal", "thin", "normal"], "{found:?}");
-    assert!(found[1..].iter().all(|(name, late)| if name == "thin" { *late > 20_000 } else { *late < 5_000 }), "{found:?}");
+    assert!(
+        found[1..].iter().all(|(name, late)| if name == "thin" { *late > 20_000 } else { *late < 5_000 }),
+        "{found:?}"
+    );
     assert_eq!(simulated["contracts"][0]["changes"][1]["reports"][0], "show is late: track at 10 Hz");
     assert_eq!(changes(&place.hyoshi("trace summary sim.hyo --format json").json()), found);
     assert_eq!(changes(&place.hyoshi("sim --from sim.hyo --format json").json()), found);

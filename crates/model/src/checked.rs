@@ -2,10 +2,10 @@
 
 use core::ops::Deref;
 
-use crate::contract::{Contract, ContractAction, ContractRegion, Measured};
-use crate::expression::Expression;
+use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion};
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
+use crate::predicate::Predicate;
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
 
@@ -234,7 +234,7 @@ fn is_levelled(contract: &Contract) -> bool {
     !contract.regions.is_empty()
         && regions().all(|(place, one)| {
             let rules = &one.rules;
-            let mut used = rules.enter.iter().chain(&rules.leave).flat_map(Expression::conditions);
+            let mut used = rules.enter.iter().chain(&rules.leave).flat_map(Predicate::conditions);
             rules.parent.is_none_or(|parent| parent < place)
                 && rules.enter.is_none() == is_last((place, one))
                 && used.all(|condition| usize::from(condition) < conditions)
@@ -242,17 +242,18 @@ fn is_levelled(contract: &Contract) -> bool {
 }
 
 fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
-    let is_here = |id: &OperationId| contents.operations.get(id.index()).is_some_and(|one| one.on == contract.processor);
+    let is_here =
+        |id: &OperationId| contents.operations.get(id.index()).is_some_and(|one| one.on == contract.processor);
     let measures = contract.conditions.iter().all(|condition| match &condition.of {
-        Measured::MissRatio(LatencyScope::Operations(ids)) | Measured::Latency(LatencyScope::Operations(ids)) => {
-            ids.iter().all(is_here)
-        }
-        Measured::MissRatio(LatencyScope::Chain(place)) | Measured::Latency(LatencyScope::Chain(place)) => {
+        ConditionSource::MissRatio(LatencyScope::Operations(ids))
+        | ConditionSource::Latency(LatencyScope::Operations(ids)) => ids.iter().all(is_here),
+        ConditionSource::MissRatio(LatencyScope::Chain(place))
+        | ConditionSource::Latency(LatencyScope::Chain(place)) => {
             let chain = contents.chains.get(*place as usize);
             chain.and_then(|chain| chain.path.last()).is_some_and(is_here)
         }
-        Measured::Set(condition) => usize::from(*condition) < contents.conditions.len(),
-        Measured::Utilisation(processor) => *processor == contract.processor,
+        ConditionSource::Set(condition) => usize::from(*condition) < contents.conditions.len(),
+        ConditionSource::Utilisation(processor) => *processor == contract.processor,
     });
     let mut actions = contract.regions.iter().flat_map(|region| &region.actions);
     measures

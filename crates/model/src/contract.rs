@@ -4,9 +4,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::expression::Expression;
 use crate::feedback::LatencyScope;
 use crate::ids::{OperationId, ProcessorId};
+use crate::predicate::Predicate;
 use crate::system::Contents;
 use crate::time::Span;
 
@@ -33,9 +33,9 @@ pub struct Condition {
     /// Its name in expressions.
     pub name: String,
     /// What is measured.
-    pub of: Measured,
+    pub of: ConditionSource,
     /// How the samples of a window become one value.
-    pub summary: Summary,
+    pub summary: WindowSummary,
     /// The length of the window; `None`: the latest sample counts.
     pub over: Option<Span>,
     /// An older sample is stale; `None`: at no age.
@@ -44,7 +44,7 @@ pub struct Condition {
 
 /// What a condition measures on its processor.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Measured {
+pub enum ConditionSource {
     /// 1 for each job that ended late, was cancelled or dropped, and 0 for each one in time.
     MissRatio(LatencyScope),
     /// Response times in seconds.
@@ -57,7 +57,7 @@ pub enum Measured {
 
 /// How the samples of a window become one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summary {
+pub enum WindowSummary {
     /// The mean by weight: a ratio, such as misses by jobs.
     Mean,
     /// The least value.
@@ -66,9 +66,9 @@ pub enum Summary {
     Greatest,
 }
 
-impl Summary {
+impl WindowSummary {
     /// All, in the order of their names in files: `mean`, `least`, `greatest`.
-    pub const ALL: [Summary; 3] = [Summary::Mean, Summary::Least, Summary::Greatest];
+    pub const ALL: [WindowSummary; 3] = [WindowSummary::Mean, WindowSummary::Least, WindowSummary::Greatest];
 }
 
 /// A region of a contract.
@@ -112,9 +112,9 @@ pub struct RegionRules {
     /// The region that contains it, which is earlier in the list; `None` at the outer level.
     pub parent: Option<u16>,
     /// True when it begins. `None` in the last region of each level, which is active if no other is.
-    pub enter: Option<Expression>,
+    pub enter: Option<Predicate>,
     /// True when it may end. `None`: as soon as `enter` is false.
-    pub leave: Option<Expression>,
+    pub leave: Option<Predicate>,
     /// How long `enter` must hold.
     pub hold: Span,
     /// How long it is active at least, before a region below it follows.

@@ -13,7 +13,7 @@
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`network`]: network devices whose traffic is divided by DSCP.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
-//! - [`expression`]: truth values over the conditions of a contract.
+//! - [`predicate`]: truth values over the conditions of a contract.
 //! - [`execution_time`]: the actual execution times of jobs, drawn repeatably.
 //! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
 //!   Without the feature the crate needs no `std`.
@@ -55,7 +55,6 @@ pub mod costs;
 pub mod endpoint;
 pub mod event;
 pub mod execution_time;
-pub mod expression;
 pub mod feedback;
 #[cfg(feature = "toml")]
 pub mod file;
@@ -64,6 +63,7 @@ pub mod hard_cap;
 pub mod ids;
 pub mod network;
 pub mod object;
+pub mod predicate;
 pub mod program;
 pub mod quantity;
 pub mod reservation;
@@ -73,7 +73,9 @@ pub mod time;
 pub mod write;
 
 pub use checked::System;
-pub use contract::{Condition, Contract, ContractAction, ContractRegion, Measured, RegionRules, Stay, Summary};
+pub use contract::{
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, RegionRules, Stay, WindowSummary,
+};
 pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,
 };

@@ -3,11 +3,11 @@
 
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
+use crate::contract::Contract;
 use crate::costs::Costs;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
-use crate::contract::Contract;
 use crate::feedback::{FeedbackLoop, ServiceLevel, at_level};
 use crate::gateway::Gateway;
 use crate::hard_cap::HardCap;

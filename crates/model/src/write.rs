@@ -8,10 +8,10 @@ use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
+use crate::contract::{Condition, ConditionSource, Contract, ContractAction, ContractRegion, Stay, WindowSummary};
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
-use crate::contract::{Condition, Contract, ContractAction, ContractRegion, Measured, Stay, Summary};
 use crate::feedback::{FeedbackLoop, LatencyScope, LoadMeasure, RateDivision, ServiceLevel, StartRates};
 use crate::gateway::Gateway;
 use crate::hard_cap::OnOverload;
@@ -402,23 +402,23 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
         LatencyScope::Operations(ids) => {
             format!("[{}]", ids.iter().map(|id| operation(id, key)).collect::<Vec<_>>().join(", "))
         }
-        LatencyScope::Chain(place) => {
-            quoted(&format!("chain.{}.{key}", plain(&system.chains[*place as usize].name)))
-        }
+        LatencyScope::Chain(place) => quoted(&format!("chain.{}.{key}", plain(&system.chains[*place as usize].name))),
     };
     let of = match &one.of {
-        Measured::MissRatio(scope) => of(scope, "miss_ratio"),
-        Measured::Latency(scope) => of(scope, "latency"),
-        Measured::Set(condition) => quoted(&format!("condition.{}", plain(&system.conditions[usize::from(*condition)]))),
-        Measured::Utilisation(processor) => {
+        ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
+        ConditionSource::Latency(scope) => of(scope, "latency"),
+        ConditionSource::Set(condition) => {
+            quoted(&format!("condition.{}", plain(&system.conditions[usize::from(*condition)])))
+        }
+        ConditionSource::Utilisation(processor) => {
             quoted(&format!("processor.{}.utilisation", plain(&system.processor(*processor).name)))
         }
     };
     let mut keys = alloc::vec![("of", of)];
     keys.extend(one.over.map(|over| ("over", time(over))));
     keys.extend(one.max_age.map(|age| ("max_age", time(age))));
-    if one.summary != Summary::Mean {
-        let word = if one.summary == Summary::Least { "least" } else { "greatest" };
+    if one.summary != WindowSummary::Mean {
+        let word = if one.summary == WindowSummary::Least { "least" } else { "greatest" };
         keys.push(("as", quoted(word)));
     }
     format!("{} = {}", one.name, table(keys))

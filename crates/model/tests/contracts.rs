@@ -1,6 +1,6 @@
 //! Contracts: what the file means, and that it is written back.
 
-use hyoshi_model::{ContractAction, LatencyScope, Measured, OperationId, Span, Stay, Summary, read};
+use hyoshi_model::{ConditionSource, ContractAction, LatencyScope, OperationId, Span, Stay, WindowSummary, read};
 
 const SYSTEM: &str = "name = 'contracts'
     [operation.track]
@@ -56,13 +56,14 @@ fn a_contract_is_read_as_written_and_written_as_read() {
     let one = &system.contracts[0];
     assert_eq!((one.precedence, one.period), (3, Span::from_millis(50)));
     let [late, slow, mode] = &one.conditions[..] else { panic!("three conditions") };
-    assert_eq!(mode.of, Measured::Set(1));
-    let values: Vec<_> = system.epochs.iter().map(|epoch| [0, 1].map(|place| epoch.environment.condition(place))).collect();
+    assert_eq!(mode.of, ConditionSource::Set(1));
+    let values: Vec<_> =
+        system.epochs.iter().map(|epoch| [0, 1].map(|place| epoch.environment.condition(place))).collect();
     let million = |value: i64| Some(value * 1_000_000);
     assert_eq!(values, [[million(80), None], [Some(-500_000), million(2)], [million(7), million(2)]]);
-    assert_eq!(late.of, Measured::MissRatio(LatencyScope::Operations(vec![OperationId(0), OperationId(1)])));
-    assert_eq!((late.over, late.max_age, late.summary), (Some(Span::from_secs(2)), None, Summary::Mean));
-    assert_eq!((&slow.of, slow.summary), (&Measured::Latency(LatencyScope::Chain(0)), Summary::Greatest));
+    assert_eq!(late.of, ConditionSource::MissRatio(LatencyScope::Operations(vec![OperationId(0), OperationId(1)])));
+    assert_eq!((late.over, late.max_age, late.summary), (Some(Span::from_secs(2)), None, WindowSummary::Mean));
+    assert_eq!((&slow.of, slow.summary), (&ConditionSource::Latency(LatencyScope::Chain(0)), WindowSummary::Greatest));
     let names: Vec<_> = one.regions.iter().map(|region| (&*region.name, region.rules.parent)).collect();
     assert_eq!(names, [("thin", None), ("mute", Some(0)), ("quiet", Some(0)), ("normal", None)]);
     let thin = &one.regions[0];
@@ -70,7 +71,10 @@ fn a_contract_is_read_as_written_and_written_as_read() {
     let limit = |id, shortest, longest| ContractAction::LimitPeriod { operation: OperationId(id), shortest, longest };
     let longest = Span::from_nanos(u64::MAX);
     let report = ContractAction::Report { text: "the display is late".into() };
-    assert_eq!(thin.actions, [limit(0, Span::from_millis(100), longest), limit(1, Span::from_millis(100), longest), report]);
+    assert_eq!(
+        thin.actions,
+        [limit(0, Span::from_millis(100), longest), limit(1, Span::from_millis(100), longest), report]
+    );
     assert_eq!(one.regions[3].actions, [limit(1, Span::ZERO, Span::from_millis(100))]);
     // `draw` follows `track.1`; `log` is disabled.
     assert_eq!(system.follow_contracts(), [true, true, true, true]);

@@ -22,8 +22,8 @@ use hyoshi_model::{HostId, Instant, ProcessorId, System};
 use crate::blame::Crossing;
 use crate::causes::{CauseAnalysis, CauseReport};
 use hyoshi_trace::{
-    ContractHistories, ContractHistory, DispatchDecision, FeedbackHistories, FeedbackHistory, Input, JobEnd, Probe, Splits, Stats, StrategyHistories,
-    StrategyHistory, TimeSplit, TraceEvent,
+    ContractHistories, ContractHistory, DispatchDecision, FeedbackHistories, FeedbackHistory, Input, JobEnd, Probe,
+    Splits, Stats, StrategyHistories, StrategyHistory, TimeSplit, TraceEvent,
 };
 
 /// Receives the events of all processors. Those of each processor must be in order. A job's end allocates nothing,

@@ -13,8 +13,8 @@ use hyoshi_sched::analysis::{
 };
 use serde::Serialize;
 
-pub mod feedback;
 pub mod contracts;
+pub mod feedback;
 pub mod groups;
 mod levels;
 mod margins;

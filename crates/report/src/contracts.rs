@@ -1,6 +1,6 @@
 //! The regions of contracts in a report: how long each was active, and when and why they changed.
 
-use hyoshi_model::{Contract, ContractAction, Measured, System};
+use hyoshi_model::{ConditionSource, Contract, ContractAction, System};
 use hyoshi_trace::{ContractHistory, RegionStep};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub struct ContractSummary {
     /// The processor that evaluated it.
     pub processor: String,
     /// Its regions in the file's order; those within a region follow it.
-    pub regions: Vec<RegionSummary>,
+    pub regions: Vec<ContractRegionSummary>,
     /// The latest changes, in the order of time.
     pub changes: Vec<RegionChangeSummary>,
     /// The number of earlier changes.
@@ -27,7 +27,7 @@ pub struct ContractSummary {
 
 /// The time of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RegionSummary {
+pub struct ContractRegionSummary {
     /// Its name.
     pub region: String,
     /// The region that contains it.
@@ -84,7 +84,7 @@ pub(crate) fn contracts(system: &System, histories: &[ContractHistory]) -> Vec<C
 
 fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> ContractSummary {
     let name = |region: u16| contract.regions.get(usize::from(region)).map(|one| one.name.clone());
-    let regions = contract.regions.iter().zip(&history.regions).map(|(region, time)| RegionSummary {
+    let regions = contract.regions.iter().zip(&history.regions).map(|(region, time)| ContractRegionSummary {
         region: region.name.clone(),
         within: region.rules.parent.and_then(name),
         begins: time.begins,
@@ -94,7 +94,7 @@ fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> C
         let conditions = contract.conditions.iter().zip(&step.values).map(|(condition, value)| ConditionSummary {
             condition: condition.name.clone(),
             millionths: *value,
-            is_time: matches!(condition.of, Measured::Latency(_)),
+            is_time: matches!(condition.of, ConditionSource::Latency(_)),
         });
         RegionChangeSummary {
             at_ns: step.at.as_nanos(),
@@ -129,7 +129,7 @@ impl RegionChangeSummary {
 }
 
 impl Summary {
-    fn region_rows(&self) -> impl Iterator<Item = (&str, &RegionSummary)> {
+    fn region_rows(&self) -> impl Iterator<Item = (&str, &ContractRegionSummary)> {
         self.contracts.iter().flat_map(|one| one.regions.iter().map(|region| (one.contract.as_str(), region)))
     }
 
@@ -144,7 +144,8 @@ impl Summary {
     }
 
     pub(crate) fn contract_table(&self, look: TerminalStyle) -> Option<String> {
-        let columns = [column("contract"), column("region"), column("within").if_any(), column("begins"), column("active")];
+        let columns =
+            [column("contract"), column("region"), column("within").if_any(), column("begins"), column("active")];
         let rows = self.region_rows().map(|(contract, region)| {
             vec![
                 CellValue::words(contract),
@@ -159,8 +160,13 @@ impl Summary {
     }
 
     pub(crate) fn region_change_table(&self, look: TerminalStyle) -> Option<String> {
-        let columns =
-            [column("at"), column("contract"), column("begins"), column("conditions").spare(1), column("report").if_any()];
+        let columns = [
+            column("at"),
+            column("contract"),
+            column("begins"),
+            column("conditions").spare(1),
+            column("report").if_any(),
+        ];
         let rows = self.region_changes().into_iter().filter_map(|(contract, change)| {
             Some(vec![
                 CellValue::time(change.at_ns),

@@ -10,8 +10,8 @@ use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
 use hyoshi_report::Checked;
 use hyoshi_sched::Strategies;
 use hyoshi_trace::{
-    ClientLabel, ContractHistories, DiscardReason, DispatchDecision, FeedbackHistories, Input, RatedClient, StrategyHistories, TimeSplit,
-    TraceEvent,
+    ClientLabel, ContractHistories, DiscardReason, DispatchDecision, FeedbackHistories, Input, RatedClient,
+    StrategyHistories, TimeSplit, TraceEvent,
 };
 use serde_json::Value;
 
@@ -206,7 +206,8 @@ fn a_check_shows_which_regions_can_begin_and_end() {
     let (mut written, documented) = (BTreeSet::new(), documented(&doc()));
     keys(&json, &mut written);
     assert!(written.is_subset(&documented), "{:?}", written.difference(&documented));
-    let regions: Vec<_> = json["regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
+    let regions: Vec<_> =
+        json["regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
     let words = |begins: &'static str, ends: Value| (Value::from(begins), ends);
     let expected = [
         words("reachable", true.into()),

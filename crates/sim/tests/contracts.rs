@@ -116,7 +116,9 @@ fn a_loop_chooses_within_the_limits_of_a_region() {
 #[test]
 fn an_epoch_sets_a_condition_until_another_one_does() {
     let text = LOAD.replace("watch = { late", "watch = { mode = { of = 'condition.mode' }, late");
-    let text = text.replace("enter = 'late > 0.02'", "enter = 'mode > 1'").replace("leave = 'late < 0.005'", "leave = 'mode < 1'");
+    let text = text
+        .replace("enter = 'late > 0.02'", "enter = 'mode > 1'")
+        .replace("leave = 'late < 0.005'", "leave = 'mode < 1'");
     let text = text.replace("set = { 'operation.log.takes' = '12ms' }", "set = { 'condition.mode.value' = 1.5 }");
     let text = text.replace("set = { 'operation.log.takes' = '6ms' }", "set = { 'condition.mode.value' = -1 }");
     for (declared, first) in [("", None), ("value = 2", Some(2_000_000))] {

@@ -21,6 +21,7 @@
 extern crate alloc;
 
 pub mod agreement;
+pub mod contract_history;
 pub mod event;
 pub mod feedback_history;
 pub mod merge;
@@ -29,9 +30,9 @@ pub mod recording;
 pub mod ring;
 pub mod split;
 pub mod stats;
-pub mod contract_history;
 pub mod strategy_history;
 
+pub use contract_history::{ContractHistories, ContractHistory, RegionStep, RegionTime};
 pub use event::{
     CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, JobService, NoProbe,
     Probe, Signal, Slot, Ticket, TraceEvent, Wait,
@@ -42,5 +43,4 @@ pub use recording::{RecordingHeader, RecordingReader, RecordingWriter};
 pub use ring::{RingDrain, RingProbe};
 pub use split::{Splits, TimeSplit};
 pub use stats::{Counts, Stats};
-pub use contract_history::{ContractHistories, ContractHistory, RegionStep, RegionTime};
 pub use strategy_history::{StrategyHistories, StrategyHistory};

@@ -2,17 +2,17 @@
 //! applies the limits of active regions.
 //!
 //! ```text
-//! jobs that end, samples ─► Watch ─► RegionMachine ─► limits of periods, enabled operations
+//! jobs that end, samples ─► ConditionWindow ─► RegionMachine ─► limits of periods, enabled operations
 //! ```
 //!
-//! Limits are recomputed after each change: a region that ends needs no undo.
+//! SettingLimits are recomputed after each change: a region that ends needs no undo.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
-use hyoshi_contract::{Limits, RegionChange, RegionMachine, Watch, WatchSample};
-use hyoshi_model::expression::Reading;
+use hyoshi_contract::{ConditionWindow, RegionChange, RegionMachine, SettingLimits, WindowSample};
+use hyoshi_model::predicate::ConditionReading;
 use hyoshi_model::{
-    Condition, Contract, ContractAction, Instant, LatencyScope, Measured, OperationId, ProcessorId, Span, System,
+    Condition, ConditionSource, Contract, ContractAction, Instant, LatencyScope, OperationId, ProcessorId, Span, System,
 };
 use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 
@@ -50,7 +50,7 @@ struct ContractState {
     period: Span,
     due: Instant,
     conditions: Vec<ConditionMonitor>,
-    readings: Vec<Reading>,
+    readings: Vec<ConditionReading>,
     machine: RegionMachine,
     /// By region.
     actions: Vec<Vec<LocalAction>>,
@@ -67,12 +67,12 @@ struct LocalAction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OperationLimits {
     /// Of its period in nanoseconds.
-    pub period: Limits,
+    pub period: SettingLimits,
     pub disabled: bool,
 }
 
 impl OperationLimits {
-    pub const NONE: OperationLimits = OperationLimits { period: Limits::NONE, disabled: false };
+    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, disabled: false };
 
     /// With the limits of a region that these restrict.
     fn with_lower(self, lower: OperationLimits) -> OperationLimits {
@@ -81,10 +81,10 @@ impl OperationLimits {
 
     /// The part of a range of periods that the limits leave.
     pub fn restrict(&self, (fastest, slowest): (Span, Span)) -> (Span, Span) {
-        if self.period == Limits::NONE {
+        if self.period == SettingLimits::NONE {
             return (fastest, slowest);
         }
-        let declared = Limits { least: fastest.as_nanos() as f64, most: slowest.max(fastest).as_nanos() as f64 };
+        let declared = SettingLimits { least: fastest.as_nanos() as f64, most: slowest.max(fastest).as_nanos() as f64 };
         let left = declared.with_lower(self.period);
         // Rounding must not leave the declared range.
         let span = |nanos: f64| Span::from_nanos(nanos as u64).clamp(fastest, slowest.max(fastest));
@@ -94,7 +94,7 @@ impl OperationLimits {
 
 #[derive(Debug)]
 struct ConditionMonitor {
-    watch: Watch,
+    watch: ConditionWindow,
     measure: ConditionMeasure,
     /// By operation here: whether its jobs count.
     counts: Vec<bool>,
@@ -128,15 +128,15 @@ impl ConditionMonitor {
             deadline
         };
         let measure = match &condition.of {
-            Measured::MissRatio(scope) => ConditionMeasure::MissRatio(count(scope)),
-            Measured::Latency(scope) => {
+            ConditionSource::MissRatio(scope) => ConditionMeasure::MissRatio(count(scope)),
+            ConditionSource::Latency(scope) => {
                 count(scope);
                 ConditionMeasure::Latency
             }
-            Measured::Utilisation(_) => ConditionMeasure::Utilisation,
-            Measured::Set(condition) => ConditionMeasure::Set(*condition),
+            ConditionSource::Utilisation(_) => ConditionMeasure::Utilisation,
+            ConditionSource::Set(condition) => ConditionMeasure::Set(*condition),
         };
-        let watch = Watch::new(condition.summary, condition.over, condition.max_age);
+        let watch = ConditionWindow::new(condition.summary, condition.over, condition.max_age);
         ConditionMonitor { watch, measure, counts, from_root }
     }
 
@@ -163,8 +163,8 @@ impl ConditionMonitor {
     }
 
     /// The present value. Jobs that are overdue have not ended, but count as if they ended now.
-    fn reading<'j>(&mut self, now: Instant, overdue: impl Iterator<Item = &'j Job>) -> Reading {
-        let unfinished = Watch::sum_up(overdue.filter_map(|job| self.value(now, job, None)));
+    fn reading<'j>(&mut self, now: Instant, overdue: impl Iterator<Item = &'j Job>) -> ConditionReading {
+        let unfinished = ConditionWindow::sum_up(overdue.filter_map(|job| self.value(now, job, None)));
         self.watch.reading_with(now, unfinished)
     }
 }
@@ -183,7 +183,7 @@ impl ContractState {
             period: contract.period,
             due: Instant::ZERO + contract.period,
             conditions: conditions.collect(),
-            readings: vec![Reading::Stale; contract.conditions.len()],
+            readings: vec![ConditionReading::Stale; contract.conditions.len()],
             machine: RegionMachine::new(contract.regions.iter().map(|region| region.rules.clone()).collect()),
             actions: actions.collect(),
         }
@@ -204,7 +204,7 @@ impl LocalAction {
         };
         match action {
             ContractAction::LimitPeriod { operation, shortest, longest } => {
-                let period = Limits { least: shortest.as_nanos() as f64, most: longest.as_nanos() as f64 };
+                let period = SettingLimits { least: shortest.as_nanos() as f64, most: longest.as_nanos() as f64 };
                 let limits = OperationLimits { period, disabled: false };
                 concerned(&|one| one.adapted_by == Some(*operation), limits)
             }
@@ -245,7 +245,7 @@ impl ProcessorContracts {
     pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome) {
         for condition in self.all.iter_mut().flat_map(|one| &mut one.conditions) {
             if let Some(value) = condition.value(now, job, Some(outcome)) {
-                condition.watch.add(WatchSample { at: now, value, weight: 1.0 });
+                condition.watch.add(WindowSample { at: now, value, weight: 1.0 });
             }
         }
     }
@@ -263,7 +263,7 @@ impl ProcessorContracts {
     fn add(&mut self, now: Instant, measure: ConditionMeasure, value: f64) {
         let conditions = self.all.iter_mut().flat_map(|one| &mut one.conditions);
         for condition in conditions.filter(|one| one.measure == measure) {
-            condition.watch.add(WatchSample { at: now, value, weight: 1.0 });
+            condition.watch.add(WindowSample { at: now, value, weight: 1.0 });
         }
     }
 
@@ -335,8 +335,10 @@ impl<P: Probe> Dispatcher<P> {
             changed = true;
             for (condition, reading) in (0..).zip(&one.readings) {
                 let value = match reading {
-                    Reading::Fresh(value) => Some((value * 1e6).clamp(i64::MIN as f64, i64::MAX as f64) as i64),
-                    Reading::Stale => None,
+                    ConditionReading::Fresh(value) => {
+                        Some((value * 1e6).clamp(i64::MIN as f64, i64::MAX as f64) as i64)
+                    }
+                    ConditionReading::Stale => None,
                 };
                 self.decision(now, DispatchDecision::Condition { contract: one.place, condition, value });
             }

@@ -12,10 +12,12 @@ use super::log::{AtPlace, Log, Place};
 use super::names::Names;
 use super::table::{Table, check_name, in_order, log_complaint};
 use super::value::{InputValue, shortened};
-use crate::contract::{Condition, Contract, ContractAction, ContractRegion, Measured, RegionRules, Stay, Summary};
-use crate::expression::Expression;
+use crate::contract::{
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, RegionRules, Stay, WindowSummary,
+};
 use crate::feedback::LatencyScope;
 use crate::ids::{OperationId, ProcessorId};
+use crate::predicate::Predicate;
 use crate::system::{Contents, Trigger};
 use crate::time::Span;
 
@@ -39,7 +41,7 @@ pub(super) fn read(
     let mut sound = true;
     let mut contracts = Vec::new();
     for (name, table) in tables {
-        let mut reader = Reader { contents, operations, processor: None, sound: true };
+        let mut reader = ContractReader { contents, operations, processor: None, sound: true };
         match reader.contract(log, name, &table) {
             Some(contract) if reader.sound => contracts.push(contract),
             _ => sound = false,
@@ -57,7 +59,7 @@ struct Addressed<'a> {
 }
 
 /// Reads one contract.
-struct Reader<'r, 'a> {
+struct ContractReader<'r, 'a> {
     contents: &'r Contents,
     operations: &'r Operations<'a>,
     /// The processor of what has been read so far, and where it was named.
@@ -65,7 +67,7 @@ struct Reader<'r, 'a> {
     sound: bool,
 }
 
-impl Reader<'_, '_> {
+impl ContractReader<'_, '_> {
     fn contract(&mut self, log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) -> Option<Contract> {
         let precedence = table.whole(log, "precedence");
         let period = table.read(log, "period", InputValue::positive_time);
@@ -119,15 +121,11 @@ impl Reader<'_, '_> {
         conditions
     }
 
-    fn condition(
-        &mut self,
-        log: &mut Log,
-        name: AtPlace<&str>,
-        value: &Spanned<DeValue<'_>>,
-    ) -> Option<Condition> {
+    fn condition(&mut self, log: &mut Log, name: AtPlace<&str>, value: &Spanned<DeValue<'_>>) -> Option<Condition> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let starts = name.value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if !starts || !name.value.chars().all(is_word) || matches!(name.value, "true" | "false" | "stale" | "duration") {
+        if !starts || !name.value.chars().all(is_word) || matches!(name.value, "true" | "false" | "stale" | "duration")
+        {
             log.error(name.place, format!("`{}` cannot be the name of a condition", shortened(name.value)))
                 .label("expressions cannot contain it")
                 .help("use letters, digits and `_`, but no word of the language of expressions");
@@ -149,14 +147,14 @@ impl Reader<'_, '_> {
         Some(Condition {
             name: name.value.to_string(),
             of,
-            summary: Summary::ALL[summary?.value],
+            summary: WindowSummary::ALL[summary?.value],
             over: over.map(|one| one.value),
             max_age: max_age.map(|one| one.value),
         })
     }
 
     /// What one or several texts address: jobs of several operations count together.
-    fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<Measured> {
+    fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<ConditionSource> {
         const KNOWN: &str = "write \"operation.NAME.miss_ratio\", \"operation.NAME.latency\", \"chain.NAME.miss_ratio\", \
                              \"chain.NAME.latency\", \"processor.NAME.utilisation\" or \"condition.NAME\"";
         // A single text has no place of its own.
@@ -167,7 +165,7 @@ impl Reader<'_, '_> {
         for text in of.value.iter().map(at) {
             if let Some(name) = text.value.strip_prefix("condition.").filter(|_| !several) {
                 let names = Names::new("condition", self.contents.conditions.iter().map(String::as_str));
-                return names.find(log, AtPlace::new(name, text.place)).map(|place| Measured::Set(place as u16));
+                return names.find(log, AtPlace::new(name, text.place)).map(|place| ConditionSource::Set(place as u16));
             }
             let address = addressed(text).filter(|one| match one.section {
                 "operation" => matches!(one.key, "miss_ratio" | "latency"),
@@ -198,8 +196,7 @@ impl Reader<'_, '_> {
 
     fn measured_operations(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<Vec<OperationId>> {
         let name = AtPlace::new(address.name, address.place);
-        let found: Vec<OperationId> =
-            self.operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
+        let found: Vec<OperationId> = self.operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
         for id in &found {
             self.must_be_on(log, self.contents.operation(*id).on, address.place)?;
         }
@@ -223,7 +220,7 @@ impl Reader<'_, '_> {
         ends_here(log, self.contents, on, (name, chain)).then_some(LatencyScope::Chain(place))
     }
 
-    fn utilisation(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<Measured> {
+    fn utilisation(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<ConditionSource> {
         let names = Names::new("processor", self.contents.processors.iter().map(|one| one.name.as_str()));
         let processor = ProcessorId(names.find(log, AtPlace::new(address.name, address.place))?);
         if self.contents.feedback.iter().all(|one| one.processor != processor) {
@@ -233,7 +230,7 @@ impl Reader<'_, '_> {
             return None;
         }
         self.must_be_on(log, processor, address.place)?;
-        Some(Measured::Utilisation(processor))
+        Some(ConditionSource::Utilisation(processor))
     }
 
     /// All parts of a contract concern one processor.
@@ -330,9 +327,12 @@ impl Reader<'_, '_> {
                 return None;
             }
             (Some(_), true, _) => {
-                log.error(table.place_of("enter"), format!("the last region, `{}`, has `enter`", shortened(name.value)))
-                    .label("no region would be active while it is false")
-                    .help("add a last region without `enter`, such as name = \"normal\"");
+                log.error(
+                    table.place_of("enter"),
+                    format!("the last region, `{}`, has `enter`", shortened(name.value)),
+                )
+                .label("no region would be active while it is false")
+                .help("add a last region without `enter`, such as name = \"normal\"");
                 return None;
             }
             _ => {}
@@ -345,12 +345,12 @@ impl Reader<'_, '_> {
     }
 
     /// `Some(None)` if it is not there.
-    fn expression(&self, log: &mut Log, table: &Table<'_>, key: &str, names: &[&str]) -> Option<Option<Expression>> {
+    fn expression(&self, log: &mut Log, table: &Table<'_>, key: &str, names: &[&str]) -> Option<Option<Predicate>> {
         if table.get(key).is_none() {
             return Some(None);
         }
         let text = table.given(log, key, InputValue::text)?;
-        match Expression::read(text.value, names) {
+        match Predicate::read(text.value, names) {
             Ok(expression) => Some(Some(expression)),
             Err(error) => {
                 let place = text.place.of_text(text.value, error.from..error.to);
@@ -408,7 +408,10 @@ impl Reader<'_, '_> {
         }
         if table.get("report").is_some() {
             let text = table.given(log, "report", InputValue::text)?;
-            if keys(&["set", "to", "least", "most"]) || text.value.len() > limits::REPORT || text.value.trim().is_empty() {
+            if keys(&["set", "to", "least", "most"])
+                || text.value.len() > limits::REPORT
+                || text.value.trim().is_empty()
+            {
                 log.error(text.place, format!("`report` must have 1 to {} bytes, and no other key", limits::REPORT))
                     .help(KNOWN);
                 return None;
@@ -427,8 +430,7 @@ impl Reader<'_, '_> {
             return None;
         };
         let name = AtPlace::new(address.name, set.place);
-        let found: Vec<OperationId> =
-            self.operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
+        let found: Vec<OperationId> = self.operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
         for id in &found {
             self.must_be_on(log, self.contents.operation(*id).on, set.place)?;
         }
@@ -491,7 +493,7 @@ impl Reader<'_, '_> {
             if fastest == slowest {
                 log.error(set.place, format!("`{name}` has one rate"))
                     .label("nothing to limit")
-                    .help("give the operation a range: rate = [\"10Hz\", \"40Hz\"]");
+                    .help("write a range for the operation: rate = [\"10Hz\", \"40Hz\"]");
                 return None;
             }
             let (shortest, longest) = (most.unwrap_or(Span::ZERO), least.unwrap_or(Span::from_nanos(u64::MAX)));
@@ -545,7 +547,8 @@ fn stay(log: &mut Log, table: &Table<'_>) -> Option<Stay> {
             let most = inner.read(log, "most", InputValue::positive_time);
             let (first, most) = (first?.value, most?);
             if most.value < first {
-                log.error(most.place, "`most` is shorter than `first`").help("write a longer time, or `stay` as one time");
+                log.error(most.place, "`most` is shorter than `first`")
+                    .help("write a longer time, or `stay` as one time");
                 return None;
             }
             let growing = Stay { first, grow: grow?.value as u32, most: most.value };
@@ -555,8 +558,8 @@ fn stay(log: &mut Log, table: &Table<'_>) -> Option<Stay> {
     }
 }
 
-fn measured(key: &str, scope: LatencyScope) -> Measured {
-    if key == "latency" { Measured::Latency(scope) } else { Measured::MissRatio(scope) }
+fn measured(key: &str, scope: LatencyScope) -> ConditionSource {
+    if key == "latency" { ConditionSource::Latency(scope) } else { ConditionSource::MissRatio(scope) }
 }
 
 fn addressed(of: AtPlace<&str>) -> Option<Addressed<'_>> {

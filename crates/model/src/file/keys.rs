@@ -262,7 +262,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "contract.region",
         shape: Shape::Inline,
-        doc: "A region: the first one whose `enter` holds is active.",
+        doc: "A region: the first one with a true `enter` is active.",
         keys: REGION,
     },
     Section {
@@ -1088,8 +1088,7 @@ const LATENCY: &[Key] = &[
     key("at", Kind::Time, Required, "The set point."),
 ];
 
-const CONDITION: &[Key] =
-    &[set("value", Kind::Real, Described("stale until it is set"), "Its value at the start.")];
+const CONDITION: &[Key] = &[set("value", Kind::Real, Described("stale until it is set"), "Its value at the start.")];
 
 const CONTRACT: &[Key] = &[
     key("watch", Kind::NamedTables("contract.watch"), Described("no conditions"), "Its conditions, by name."),
@@ -1097,7 +1096,7 @@ const CONTRACT: &[Key] = &[
         "region",
         Kind::Tables("contract.region"),
         Required,
-        "Its regions. The first one whose `enter` holds is active; the last one has no `enter`.",
+        "Its regions. The first one with a true `enter` is active; the last one has no `enter`.",
     ),
     key(
         "precedence",

@@ -325,7 +325,11 @@ fn assemble(
         epochs,
         processors,
         feedback: Vec::new(),
-        conditions: top.named(&mut Log::default(), "condition").iter().map(|(name, _)| name.value.to_string()).collect(),
+        conditions: top
+            .named(&mut Log::default(), "condition")
+            .iter()
+            .map(|(name, _)| name.value.to_string())
+            .collect(),
         contracts: Vec::new(),
         brokered,
     };

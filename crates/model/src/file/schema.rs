@@ -144,8 +144,8 @@ fn settings() -> Value {
             patterns.insert(pattern, described(kind(key.kind), key.doc));
         }
     }
-    let sections =
-        ["operation", "reservation", "link", "host", "condition"].map(|name| (name.to_string(), json!({ "type": "object" })));
+    let sections = ["operation", "reservation", "link", "host", "condition"]
+        .map(|name| (name.to_string(), json!({ "type": "object" })));
     let sections: Map<_, _> = sections.into_iter().collect();
     json!({
         "type": "object",

@@ -1,9 +1,9 @@
 //! Contracts before they run: which regions can begin and end.
 
-use hyoshi_contract::Limits;
-use hyoshi_contract::reach::{Reach, RegionReach, domain, reach};
-use hyoshi_model::expression::{Expression, Reading};
-use hyoshi_model::{Contract, Measured, System};
+use hyoshi_contract::SettingLimits;
+use hyoshi_contract::reach::{Reachability, RegionReach, domain, reach};
+use hyoshi_model::predicate::{ConditionReading, Predicate};
+use hyoshi_model::{ConditionSource, Contract, System};
 use serde::Serialize;
 
 use crate::figures::nanos;
@@ -32,7 +32,7 @@ pub(super) fn regions(system: &System) -> Vec<RegionCheck> {
 }
 
 fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
-    let domains: Vec<Limits> = contract.conditions.iter().map(|one| domain(&one.of)).collect();
+    let domains: Vec<SettingLimits> = contract.conditions.iter().map(|one| domain(&one.of)).collect();
     let mut found: Vec<Option<(RegionReach, Vec<u16>)>> = vec![None; contract.regions.len()];
     let parents = std::iter::once(None).chain((0..contract.regions.len() as u16).map(Some));
     for parent in parents {
@@ -40,7 +40,7 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
         let places: Vec<usize> = (0..contract.regions.len()).filter(of).collect();
         let rules: Vec<_> = places.iter().map(|place| &contract.regions[*place].rules).collect();
         let uses = rules.iter().flat_map(|rules| rules.enter.iter().chain(&rules.leave));
-        let uses: Vec<u16> = uses.flat_map(Expression::conditions).collect();
+        let uses: Vec<u16> = uses.flat_map(Predicate::conditions).collect();
         for (place, one) in places.into_iter().zip(reach(&rules, &domains)) {
             found[place] = Some((one, uses.clone()));
         }
@@ -48,15 +48,15 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
     let checks = contract.regions.iter().zip(found).filter_map(|(region, found)| {
         let (RegionReach { reach, ends }, uses) = found?;
         let (begins, example) = match &reach {
-            Reach::Reachable { readings } => ("reachable", Some(example(contract, readings, &uses))),
-            Reach::Never => ("never", None),
-            Reach::Hidden => ("hidden", None),
-            Reach::Unknown => ("unknown", None),
+            Reachability::Reachable { readings } => ("reachable", Some(example(contract, readings, &uses))),
+            Reachability::Never => ("never", None),
+            Reachability::Hidden => ("hidden", None),
+            Reachability::Unknown => ("unknown", None),
         };
         let ends = match region.rules.enter {
             None => None,
             Some(_) if region.rules.latch => Some(false),
-            Some(_) if reach == Reach::Unknown => None,
+            Some(_) if reach == Reachability::Unknown => None,
             Some(_) => Some(ends.is_some()),
         };
         let (contract, region) = (contract.name.clone(), region.name.clone());
@@ -66,14 +66,14 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
 }
 
 /// `late 0.03, load stale`, without the conditions that the region's level does not use.
-fn example(contract: &Contract, readings: &[Reading], uses: &[u16]) -> String {
+fn example(contract: &Contract, readings: &[ConditionReading], uses: &[u16]) -> String {
     let of_level = |place: &u16| uses.contains(place);
     let texts = (0..).zip(&contract.conditions).zip(readings).filter(|((place, _), _)| of_level(place));
     let texts = texts.map(|((_, condition), reading)| {
         let value = match (reading, &condition.of) {
-            (Reading::Stale, _) => "stale".to_string(),
-            (Reading::Fresh(seconds), Measured::Latency(_)) => nanos((seconds * 1e9) as u64),
-            (Reading::Fresh(value), _) => format!("{value:.3}"),
+            (ConditionReading::Stale, _) => "stale".to_string(),
+            (ConditionReading::Fresh(seconds), ConditionSource::Latency(_)) => nanos((seconds * 1e9) as u64),
+            (ConditionReading::Fresh(value), _) => format!("{value:.3}"),
         };
         format!("{} {value}", condition.name)
     });
@@ -82,8 +82,13 @@ fn example(contract: &Contract, readings: &[Reading], uses: &[u16]) -> String {
 
 /// The section of a terminal; `None` without contracts.
 pub(super) fn table(system: &System, look: TerminalStyle) -> Option<String> {
-    let columns =
-        [column("contract"), column("region"), column("begins"), column("for example with").if_any().spare(1), column("ends")];
+    let columns = [
+        column("contract"),
+        column("region"),
+        column("begins"),
+        column("for example with").if_any().spare(1),
+        column("ends"),
+    ];
     let rows = regions(system).into_iter().map(|one| {
         let tone = if matches!(one.begins, "never" | "hidden") { Tone::Worry } else { Tone::Plain };
         let ends = match one.ends {

@@ -1,11 +1,11 @@
 //! A condition of a contract: samples over a window of time, and the age at which the last one is stale.
 
-use hyoshi_model::expression::Reading;
-use hyoshi_model::{Instant, Span, Summary};
+use hyoshi_model::predicate::ConditionReading;
+use hyoshi_model::{Instant, Span, WindowSummary};
 
 /// A sample of a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WatchSample {
+pub struct WindowSample {
     /// When it was measured.
     pub at: Instant,
     /// The value.
@@ -22,8 +22,8 @@ const PARTS: usize = 32;
 /// A window of length `over` contains all samples of the last `over`, and at most a 32nd more. Without a window, only the
 /// latest sample counts. It is stale if the window is empty, or if the latest sample is older than `max_age`.
 #[derive(Clone, Debug)]
-pub struct Watch {
-    summary: Summary,
+pub struct ConditionWindow {
+    summary: WindowSummary,
     max_age: Option<Span>,
     /// The length of a part; `None` without a window.
     part: Option<Span>,
@@ -43,8 +43,7 @@ pub struct SampleSum {
 }
 
 impl SampleSum {
-    const EMPTY: SampleSum =
-        SampleSum { sum: 0.0, weight: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+    const EMPTY: SampleSum = SampleSum { sum: 0.0, weight: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
 
     fn with(self, other: SampleSum) -> SampleSum {
         SampleSum {
@@ -56,16 +55,16 @@ impl SampleSum {
     }
 }
 
-impl Watch {
+impl ConditionWindow {
     /// A condition without samples.
-    pub fn new(summary: Summary, over: Option<Span>, max_age: Option<Span>) -> Watch {
+    pub fn new(summary: WindowSummary, over: Option<Span>, max_age: Option<Span>) -> ConditionWindow {
         let part = over.map(|over| Span::from_nanos(over.as_nanos().div_ceil(PARTS as u64).max(1)));
-        Watch { summary, max_age, part, parts: [SampleSum::EMPTY; PARTS + 1], newest: 0, latest: None }
+        ConditionWindow { summary, max_age, part, parts: [SampleSum::EMPTY; PARTS + 1], newest: 0, latest: None }
     }
 
     /// Adds a sample. False, without effect, if it is older than the window, or not finite, or has no weight.
-    pub fn add(&mut self, sample: WatchSample) -> bool {
-        let WatchSample { at, value, weight } = sample;
+    pub fn add(&mut self, sample: WindowSample) -> bool {
+        let WindowSample { at, value, weight } = sample;
         let sum = value * weight;
         if !(value.is_finite() && sum.is_finite() && weight > 0.0 && weight.is_finite()) {
             return false;
@@ -93,29 +92,29 @@ impl Watch {
     }
 
     /// The present value.
-    pub fn reading(&mut self, now: Instant) -> Reading {
+    pub fn reading(&mut self, now: Instant) -> ConditionReading {
         self.reading_with(now, SampleSum::EMPTY)
     }
 
     /// The present value, with samples that count only now.
-    pub fn reading_with(&mut self, now: Instant, present: SampleSum) -> Reading {
+    pub fn reading_with(&mut self, now: Instant, present: SampleSum) -> ConditionReading {
         if self.part.is_some() {
             self.advance(self.number(now));
         }
         let is_recent = |latest: Instant| self.max_age.is_none_or(|most| now.since(latest) <= most);
         if present.weight == 0.0 && !self.latest.is_some_and(is_recent) {
-            return Reading::Stale;
+            return ConditionReading::Stale;
         }
         let all = self.parts.iter().fold(present, |all, part| all.with(*part));
         if all.weight == 0.0 {
-            return Reading::Stale;
+            return ConditionReading::Stale;
         }
         let value = match self.summary {
-            Summary::Mean => (all.sum / all.weight).clamp(all.least, all.greatest),
-            Summary::Least => all.least,
-            Summary::Greatest => all.greatest,
+            WindowSummary::Mean => (all.sum / all.weight).clamp(all.least, all.greatest),
+            WindowSummary::Least => all.least,
+            WindowSummary::Greatest => all.greatest,
         };
-        if value.is_finite() { Reading::Fresh(value) } else { Reading::Stale }
+        if value.is_finite() { ConditionReading::Fresh(value) } else { ConditionReading::Stale }
     }
 
     fn number(&self, at: Instant) -> u64 {
@@ -144,38 +143,38 @@ mod tests {
         Instant::ZERO + MS(millis)
     }
 
-    fn sample(millis: u64, value: f64, weight: f64) -> WatchSample {
-        WatchSample { at: at(millis), value, weight }
+    fn sample(millis: u64, value: f64, weight: f64) -> WindowSample {
+        WindowSample { at: at(millis), value, weight }
     }
 
     #[test]
     fn without_a_window_the_latest_sample_counts() {
-        let mut watch = Watch::new(Summary::Mean, None, Some(MS(10)));
-        assert_eq!(watch.reading(at(0)), Reading::Stale);
+        let mut watch = ConditionWindow::new(WindowSummary::Mean, None, Some(MS(10)));
+        assert_eq!(watch.reading(at(0)), ConditionReading::Stale);
         assert!(watch.add(sample(5, 1.0, 1.0)) && watch.add(sample(6, 2.0, 9.0)));
         // It arrived late.
         assert!(!watch.add(sample(4, 7.0, 1.0)));
-        assert_eq!([16, 17].map(|now| watch.reading(at(now))), [Reading::Fresh(2.0), Reading::Stale]);
+        assert_eq!([16, 17].map(|now| watch.reading(at(now))), [ConditionReading::Fresh(2.0), ConditionReading::Stale]);
     }
 
     #[test]
     fn an_empty_window_is_stale() {
-        let mut watch = Watch::new(Summary::Greatest, Some(MS(320)), None);
+        let mut watch = ConditionWindow::new(WindowSummary::Greatest, Some(MS(320)), None);
         watch.add(sample(0, 3.0, 1.0));
-        assert_eq!(watch.reading(at(320)), Reading::Fresh(3.0));
-        assert_eq!(watch.reading(at(331)), Reading::Stale);
-        assert_eq!(watch.reading(Instant::from_nanos(u64::MAX)), Reading::Stale);
+        assert_eq!(watch.reading(at(320)), ConditionReading::Fresh(3.0));
+        assert_eq!(watch.reading(at(331)), ConditionReading::Stale);
+        assert_eq!(watch.reading(Instant::from_nanos(u64::MAX)), ConditionReading::Stale);
     }
 
     #[test]
     fn invalid_samples_do_not_count() {
-        let mut watch = Watch::new(Summary::Mean, Some(MS(100)), None);
+        let mut watch = ConditionWindow::new(WindowSummary::Mean, Some(MS(100)), None);
         for (value, weight) in
             [(f64::NAN, 1.0), (f64::INFINITY, 1.0), (1.0, 0.0), (1.0, -1.0), (1.0, f64::NAN), (1e308, 1e9)]
         {
             assert!(!watch.add(sample(1, value, weight)), "{value} {weight}");
         }
-        assert_eq!(watch.reading(at(1)), Reading::Stale);
+        assert_eq!(watch.reading(at(1)), ConditionReading::Stale);
     }
 
     proptest! {
@@ -189,8 +188,8 @@ mod tests {
             let within = |span: u64| -> Vec<_> { samples.iter().filter(|one| one.0 + span >= now).collect() };
             // Each part is rounded up to whole nanoseconds.
             let (sure, most) = (within(over), within(over + over / 32 + 1));
-            for summary in [Summary::Mean, Summary::Least, Summary::Greatest] {
-                let mut watch = Watch::new(summary, Some(MS(over)), None);
+            for summary in [WindowSummary::Mean, WindowSummary::Least, WindowSummary::Greatest] {
+                let mut watch = ConditionWindow::new(summary, Some(MS(over)), None);
                 for (millis, value, weight) in &samples {
                     watch.add(sample(*millis, f64::from(*value), f64::from(*weight)));
                 }
@@ -198,14 +197,14 @@ mod tests {
                     let values = of.iter().map(|one| f64::from(one.1));
                     let weight: f64 = of.iter().map(|one| f64::from(one.2)).sum();
                     match summary {
-                        Summary::Mean => of.iter().map(|one| f64::from(one.1) * f64::from(one.2)).sum::<f64>() / weight,
-                        Summary::Least => values.fold(f64::INFINITY, f64::min),
-                        Summary::Greatest => values.fold(f64::NEG_INFINITY, f64::max),
+                        WindowSummary::Mean => of.iter().map(|one| f64::from(one.1) * f64::from(one.2)).sum::<f64>() / weight,
+                        WindowSummary::Least => values.fold(f64::INFINITY, f64::min),
+                        WindowSummary::Greatest => values.fold(f64::NEG_INFINITY, f64::max),
                     }
                 };
                 match watch.reading(at(now)) {
-                    Reading::Stale => prop_assert!(sure.is_empty()),
-                    Reading::Fresh(found) => {
+                    ConditionReading::Stale => prop_assert!(sure.is_empty()),
+                    ConditionReading::Fresh(found) => {
                         let all = most.iter().map(|one| f64::from(one.1));
                         let least = all.clone().fold(f64::INFINITY, f64::min);
                         prop_assert!(least <= found && found <= all.fold(f64::NEG_INFINITY, f64::max));

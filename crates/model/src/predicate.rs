@@ -1,4 +1,4 @@
-//! Expressions over the conditions of a contract, in a subset of the syntax of CEL (Common Expression Language,
+//! Expressions over the conditions of a contract, in a subset of the syntax of CEL (Common Predicate Language,
 //! <https://cel.dev>).
 //!
 //! ```text
@@ -19,16 +19,16 @@
 //! A comparison with a stale value is false, and so is one with the result of a division by zero.
 //!
 //! ```
-//! use hyoshi_model::expression::{Expression, Reading};
+//! use hyoshi_model::predicate::{Predicate, ConditionReading};
 //!
 //! let names = ["late", "asked"];
-//! let enter = Expression::read("late > 0.02 && asked > 1.0", &names)?;
-//! assert!(enter.evaluate(&[Reading::Fresh(0.05), Reading::Fresh(1.2)]).holds);
-//! assert!(!enter.evaluate(&[Reading::Fresh(0.05), Reading::Stale]).holds);
+//! let enter = Predicate::read("late > 0.02 && asked > 1.0", &names)?;
+//! assert!(enter.evaluate(&[ConditionReading::Fresh(0.05), ConditionReading::Fresh(1.2)]).holds);
+//! assert!(!enter.evaluate(&[ConditionReading::Fresh(0.05), ConditionReading::Stale]).holds);
 //!
-//! let error = Expression::read("late > 0.02 && askd > 1.0", &names).unwrap_err();
+//! let error = Predicate::read("late > 0.02 && askd > 1.0", &names).unwrap_err();
 //! assert_eq!((error.from, error.to), (15, 19));
-//! # Ok::<(), hyoshi_model::expression::ExpressionError>(())
+//! # Ok::<(), hyoshi_model::predicate::PredicateError>(())
 //! ```
 
 use alloc::boxed::Box;
@@ -52,7 +52,7 @@ const MOST_BYTES: usize = 1024;
 
 /// The value of a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reading {
+pub enum ConditionReading {
     /// A value that is recent enough; it is finite.
     Fresh(f64),
     /// The value is too old, or none has arrived.
@@ -70,13 +70,13 @@ pub struct Evaluation {
 
 /// A truth value over conditions, ready to be evaluated.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expression {
+pub struct Predicate {
     text: Box<str>,
-    steps: Box<[Step]>,
+    steps: Box<[PredicateStep]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
+enum PredicateStep {
     Number(f64),
     Value(u16),
     Negate,
@@ -134,16 +134,16 @@ impl Comparison {
     }
 }
 
-impl Expression {
+impl Predicate {
     /// Reads and checks an expression over conditions with these names.
     ///
     /// # Errors
     ///
     /// If it is not well formed, not a truth value, too long, or names another condition.
-    pub fn read(text: &str, names: &[&str]) -> Result<Expression, ExpressionError> {
-        let mut reader = Reader { text, at: 0, names, steps: Vec::new(), depth: 0, nesting: 0 };
+    pub fn read(text: &str, names: &[&str]) -> Result<Predicate, PredicateError> {
+        let mut reader = PredicateReader { text, at: 0, names, steps: Vec::new(), depth: 0, nesting: 0 };
         if text.len() > MOST_BYTES {
-            return Err(ExpressionError::new(MOST_BYTES..text.len(), ExpressionFault::TooLong));
+            return Err(PredicateError::new(MOST_BYTES..text.len(), PredicateFault::TooLong));
         }
         let from = reader.skip_space();
         let kind = reader.expression()?;
@@ -151,8 +151,8 @@ impl Expression {
         if reader.skip_space() < text.len() {
             return Err(reader.unexpected("an operator or the end"));
         }
-        reader.must_be(kind, Kind::Truth, place)?;
-        Ok(Expression { text: text.into(), steps: reader.steps.into() })
+        reader.must_be(kind, ValueKind::Truth, place)?;
+        Ok(Predicate { text: text.into(), steps: reader.steps.into() })
     }
 
     /// As written.
@@ -161,42 +161,44 @@ impl Expression {
     }
 
     /// The value for these readings, by the positions of their names. Missing readings are stale.
-    pub fn evaluate(&self, readings: &[Reading]) -> Evaluation {
-        let reading = |place: u16| readings.get(usize::from(place)).copied().unwrap_or(Reading::Stale);
+    pub fn evaluate(&self, readings: &[ConditionReading]) -> Evaluation {
+        let reading = |place: u16| readings.get(usize::from(place)).copied().unwrap_or(ConditionReading::Stale);
         let (mut numbers, mut count) = ([0.0; DEPTH], 0);
         // A stack of bits: the last truth value is the lowest. A level of nesting adds at most two.
         let mut truths = 0u64;
         let (mut stale, mut undefined) = ([false; DEPTH], false);
         for step in &self.steps {
             match *step {
-                Step::Number(number) => {
+                PredicateStep::Number(number) => {
                     (numbers[count], stale[count]) = (number, false);
                     count += 1;
                 }
-                Step::Value(place) => {
+                PredicateStep::Value(place) => {
                     (numbers[count], stale[count]) = match reading(place) {
-                        Reading::Fresh(value) => (value, false),
-                        Reading::Stale => (f64::NAN, true),
+                        ConditionReading::Fresh(value) => (value, false),
+                        ConditionReading::Stale => (f64::NAN, true),
                     };
                     count += 1;
                 }
-                Step::Negate => numbers[count - 1] = -numbers[count - 1],
-                Step::Arithmetic(operator) => {
+                PredicateStep::Negate => numbers[count - 1] = -numbers[count - 1],
+                PredicateStep::Arithmetic(operator) => {
                     count -= 1;
                     numbers[count - 1] = operator.of(numbers[count - 1], numbers[count]);
                     stale[count - 1] |= stale[count];
                 }
-                Step::Compare(operator) => {
+                PredicateStep::Compare(operator) => {
                     count -= 2;
                     let (left, right) = (numbers[count], numbers[count + 1]);
                     truths = truths << 1 | u64::from(operator.of(left, right));
                     undefined |= (left.is_nan() || right.is_nan()) && !stale[count] && !stale[count + 1];
                 }
-                Step::Truth(truth) => truths = truths << 1 | u64::from(truth),
-                Step::Stale(place) => truths = truths << 1 | u64::from(reading(place) == Reading::Stale),
-                Step::Not => truths ^= 1,
-                Step::And => truths = truths >> 1 & !1 | (truths & truths >> 1 & 1),
-                Step::Or => truths = truths >> 1 & !1 | ((truths | truths >> 1) & 1),
+                PredicateStep::Truth(truth) => truths = truths << 1 | u64::from(truth),
+                PredicateStep::Stale(place) => {
+                    truths = truths << 1 | u64::from(reading(place) == ConditionReading::Stale)
+                }
+                PredicateStep::Not => truths ^= 1,
+                PredicateStep::And => truths = truths >> 1 & !1 | (truths & truths >> 1 & 1),
+                PredicateStep::Or => truths = truths >> 1 & !1 | ((truths | truths >> 1) & 1),
             }
         }
         Evaluation { holds: truths & 1 == 1, undefined }
@@ -206,7 +208,7 @@ impl Expression {
     pub fn conditions(&self) -> Vec<u16> {
         let mut all: Vec<u16> = (self.steps.iter())
             .filter_map(|step| match step {
-                Step::Value(place) | Step::Stale(place) => Some(*place),
+                PredicateStep::Value(place) | PredicateStep::Stale(place) => Some(*place),
                 _ => None,
             })
             .collect();
@@ -227,25 +229,29 @@ impl Expression {
         let mut all = Vec::new();
         for step in &self.steps {
             match *step {
-                Step::Number(number) => stack.push(Operand::Constant(number)),
-                Step::Value(place) => stack.push(Operand::Condition(place)),
-                Step::Negate => match stack.pop()? {
+                PredicateStep::Number(number) => stack.push(Operand::Constant(number)),
+                PredicateStep::Value(place) => stack.push(Operand::Condition(place)),
+                PredicateStep::Negate => match stack.pop()? {
                     Operand::Constant(number) => stack.push(Operand::Constant(-number)),
                     Operand::Condition(_) => return None,
                 },
-                Step::Arithmetic(operator) => match (stack.pop()?, stack.pop()?) {
+                PredicateStep::Arithmetic(operator) => match (stack.pop()?, stack.pop()?) {
                     (Operand::Constant(right), Operand::Constant(left)) => {
                         stack.push(Operand::Constant(operator.of(left, right)))
                     }
                     _ => return None,
                 },
-                Step::Compare(_) => match (stack.pop()?, stack.pop()?) {
+                PredicateStep::Compare(_) => match (stack.pop()?, stack.pop()?) {
                     (Operand::Constant(number), Operand::Condition(place))
                     | (Operand::Condition(place), Operand::Constant(number)) => all.push((place, number)),
                     (Operand::Constant(_), Operand::Constant(_)) => {}
                     _ => return None,
                 },
-                Step::Truth(_) | Step::Stale(_) | Step::Not | Step::And | Step::Or => {}
+                PredicateStep::Truth(_)
+                | PredicateStep::Stale(_)
+                | PredicateStep::Not
+                | PredicateStep::And
+                | PredicateStep::Or => {}
             }
         }
         Some(all)
@@ -254,18 +260,18 @@ impl Expression {
 
 /// Why a text is not an expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpressionError {
+pub struct PredicateError {
     /// The first byte of the wrong part.
     pub from: usize,
     /// The byte after the wrong part.
     pub to: usize,
     /// What is wrong.
-    pub fault: ExpressionFault,
+    pub fault: PredicateFault,
 }
 
 /// What is wrong in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExpressionFault {
+pub enum PredicateFault {
     /// Something else was expected.
     Unexpected {
         /// What is there; empty at the end.
@@ -294,37 +300,37 @@ pub enum ExpressionFault {
     TooLong,
 }
 
-impl ExpressionError {
-    fn new(range: Range<usize>, fault: ExpressionFault) -> Self {
-        ExpressionError { from: range.start, to: range.end, fault }
+impl PredicateError {
+    fn new(range: Range<usize>, fault: PredicateFault) -> Self {
+        PredicateError { from: range.start, to: range.end, fault }
     }
 
     /// The remedy.
     pub fn remedy(&self) -> &'static str {
         match self.fault {
-            ExpressionFault::Unexpected { .. } => "write comparisons such as `late > 0.02`, joined with && and ||",
-            ExpressionFault::Unknown { .. } => "use a name from `watch`",
-            ExpressionFault::Type { expected: "a number" } => "compare numbers only; join truth values with && and ||",
-            ExpressionFault::Type { .. } => "compare the number, such as `late > 0.02`",
-            ExpressionFault::Undefined => "write a number other than zero",
-            ExpressionFault::Duration { .. } => "write a time with its unit, such as duration('20ms')",
-            ExpressionFault::TooLong => "split it into several regions",
+            PredicateFault::Unexpected { .. } => "write comparisons such as `late > 0.02`, joined with && and ||",
+            PredicateFault::Unknown { .. } => "use a name from `watch`",
+            PredicateFault::Type { expected: "a number" } => "compare numbers only; join truth values with && and ||",
+            PredicateFault::Type { .. } => "compare the number, such as `late > 0.02`",
+            PredicateFault::Undefined => "write a number other than zero",
+            PredicateFault::Duration { .. } => "write a time with its unit, such as duration('20ms')",
+            PredicateFault::TooLong => "split it into several regions",
         }
     }
 }
 
-impl fmt::Display for ExpressionError {
+impl fmt::Display for PredicateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.fault {
-            ExpressionFault::Unexpected { found, expected } if found.is_empty() => {
+            PredicateFault::Unexpected { found, expected } if found.is_empty() => {
                 write!(f, "the expression ends, but {expected} must follow")
             }
-            ExpressionFault::Unexpected { found, expected } => write!(f, "`{found}` where {expected} must be"),
-            ExpressionFault::Unknown { name } => write!(f, "unknown condition `{name}`"),
-            ExpressionFault::Type { expected } => write!(f, "not {expected}"),
-            ExpressionFault::Undefined => f.write_str("the constant is not a finite number"),
-            ExpressionFault::Duration { reason } => f.write_str(reason),
-            ExpressionFault::TooLong => write!(
+            PredicateFault::Unexpected { found, expected } => write!(f, "`{found}` where {expected} must be"),
+            PredicateFault::Unknown { name } => write!(f, "unknown condition `{name}`"),
+            PredicateFault::Type { expected } => write!(f, "not {expected}"),
+            PredicateFault::Undefined => f.write_str("the constant is not a finite number"),
+            PredicateFault::Duration { reason } => f.write_str(reason),
+            PredicateFault::TooLong => write!(
                 f,
                 "the expression is too long: the limits are {MOST_BYTES} bytes, {MOST_STEPS} steps and {NESTING} levels of nesting"
             ),
@@ -332,32 +338,37 @@ impl fmt::Display for ExpressionError {
     }
 }
 
-impl core::error::Error for ExpressionError {}
+impl core::error::Error for PredicateError {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Number,
     Truth,
 }
 
 /// A reader by recursive descent, which emits steps in postfix order.
-struct Reader<'a> {
+struct PredicateReader<'a> {
     text: &'a str,
     at: usize,
     names: &'a [&'a str],
-    steps: Vec<Step>,
+    steps: Vec<PredicateStep>,
     /// The present and the deepest stack of numbers.
     depth: usize,
     nesting: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn expression(&mut self) -> Result<Kind, ExpressionError> {
-        self.nest(|reader| reader.joined("||", Step::Or, |reader| reader.joined("&&", Step::And, Self::comparison)))
+impl<'a> PredicateReader<'a> {
+    fn expression(&mut self) -> Result<ValueKind, PredicateError> {
+        self.nest(|reader| {
+            reader.joined("||", PredicateStep::Or, |reader| reader.joined("&&", PredicateStep::And, Self::comparison))
+        })
     }
 
     /// One level deeper.
-    fn nest(&mut self, read: impl FnOnce(&mut Self) -> Result<Kind, ExpressionError>) -> Result<Kind, ExpressionError> {
+    fn nest(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<ValueKind, PredicateError>,
+    ) -> Result<ValueKind, PredicateError> {
         self.nesting += 1;
         if self.nesting > NESTING {
             return Err(self.too_long());
@@ -370,23 +381,23 @@ impl<'a> Reader<'a> {
     fn joined(
         &mut self,
         operator: &'static str,
-        step: Step,
-        operand: impl Fn(&mut Self) -> Result<Kind, ExpressionError>,
-    ) -> Result<Kind, ExpressionError> {
+        step: PredicateStep,
+        operand: impl Fn(&mut Self) -> Result<ValueKind, PredicateError>,
+    ) -> Result<ValueKind, PredicateError> {
         let from = self.skip_space();
         let kind = operand(self)?;
         let left = from..self.at;
         while self.accept(operator) {
-            self.must_be(kind, Kind::Truth, left.clone())?;
+            self.must_be(kind, ValueKind::Truth, left.clone())?;
             let right = self.skip_space();
             let second = operand(self)?;
-            self.must_be(second, Kind::Truth, right..self.at)?;
+            self.must_be(second, ValueKind::Truth, right..self.at)?;
             self.emit(step)?;
         }
         Ok(kind)
     }
 
-    fn comparison(&mut self) -> Result<Kind, ExpressionError> {
+    fn comparison(&mut self) -> Result<ValueKind, PredicateError> {
         const OPERATORS: [(&str, Comparison); 6] = [
             ("<=", Comparison::AtMost),
             (">=", Comparison::AtLeast),
@@ -399,53 +410,53 @@ impl<'a> Reader<'a> {
         let kind = self.sum()?;
         let left = from..self.at;
         let Some((_, operator)) = OPERATORS.into_iter().find(|(text, _)| self.accept(text)) else { return Ok(kind) };
-        self.must_be(kind, Kind::Number, left)?;
+        self.must_be(kind, ValueKind::Number, left)?;
         let right = self.skip_space();
         let second = self.sum()?;
-        self.must_be(second, Kind::Number, right..self.at)?;
-        self.emit(Step::Compare(operator))?;
-        Ok(Kind::Truth)
+        self.must_be(second, ValueKind::Number, right..self.at)?;
+        self.emit(PredicateStep::Compare(operator))?;
+        Ok(ValueKind::Truth)
     }
 
-    fn sum(&mut self) -> Result<Kind, ExpressionError> {
+    fn sum(&mut self) -> Result<ValueKind, PredicateError> {
         self.arithmetic(&[("+", Arithmetic::Add), ("-", Arithmetic::Subtract)], Self::product)
     }
 
-    fn product(&mut self) -> Result<Kind, ExpressionError> {
+    fn product(&mut self) -> Result<ValueKind, PredicateError> {
         self.arithmetic(&[("*", Arithmetic::Multiply), ("/", Arithmetic::Divide)], Self::unary)
     }
 
     fn arithmetic(
         &mut self,
         operators: &[(&str, Arithmetic)],
-        operand: impl Fn(&mut Self) -> Result<Kind, ExpressionError>,
-    ) -> Result<Kind, ExpressionError> {
+        operand: impl Fn(&mut Self) -> Result<ValueKind, PredicateError>,
+    ) -> Result<ValueKind, PredicateError> {
         let from = self.skip_space();
         let kind = operand(self)?;
         let left = from..self.at;
         while let Some((_, operator)) = operators.iter().find(|(text, _)| self.accept(text)) {
-            self.must_be(kind, Kind::Number, left.clone())?;
+            self.must_be(kind, ValueKind::Number, left.clone())?;
             let right = self.skip_space();
             let second = operand(self)?;
-            self.must_be(second, Kind::Number, right..self.at)?;
+            self.must_be(second, ValueKind::Number, right..self.at)?;
             let undefined = match self.steps[..] {
-                [.., Step::Number(left), Step::Number(right)] => operator.of(left, right).is_nan(),
-                [.., Step::Number(right)] => *operator == Arithmetic::Divide && right == 0.0,
+                [.., PredicateStep::Number(left), PredicateStep::Number(right)] => operator.of(left, right).is_nan(),
+                [.., PredicateStep::Number(right)] => *operator == Arithmetic::Divide && right == 0.0,
                 _ => false,
             };
             if undefined {
-                return Err(ExpressionError::new(right..self.at, ExpressionFault::Undefined));
+                return Err(PredicateError::new(right..self.at, PredicateFault::Undefined));
             }
-            self.emit(Step::Arithmetic(*operator))?;
+            self.emit(PredicateStep::Arithmetic(*operator))?;
         }
         Ok(kind)
     }
 
-    fn unary(&mut self) -> Result<Kind, ExpressionError> {
+    fn unary(&mut self) -> Result<ValueKind, PredicateError> {
         let not = self.rest().starts_with('!') && !self.rest().starts_with("!=");
         let (kind, step) = match () {
-            () if not => (Kind::Truth, Step::Not),
-            () if self.rest().starts_with('-') => (Kind::Number, Step::Negate),
+            () if not => (ValueKind::Truth, PredicateStep::Not),
+            () if self.rest().starts_with('-') => (ValueKind::Number, PredicateStep::Negate),
             () => return self.primary(),
         };
         self.at += 1;
@@ -453,13 +464,13 @@ impl<'a> Reader<'a> {
         let found = self.nest(Self::unary)?;
         self.must_be(found, kind, from..self.at)?;
         match self.steps.last_mut() {
-            Some(Step::Number(number)) if step == Step::Negate => *number = -*number,
+            Some(PredicateStep::Number(number)) if step == PredicateStep::Negate => *number = -*number,
             _ => self.emit(step)?,
         }
         Ok(kind)
     }
 
-    fn primary(&mut self) -> Result<Kind, ExpressionError> {
+    fn primary(&mut self) -> Result<ValueKind, PredicateError> {
         const OPERAND: &str = "a number, a condition or `(`";
         let from = self.skip_space();
         if self.accept("(") {
@@ -473,7 +484,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn number(&mut self, from: usize) -> Result<Kind, ExpressionError> {
+    fn number(&mut self, from: usize) -> Result<ValueKind, PredicateError> {
         let bytes = self.text.as_bytes();
         while let Some(byte) = bytes.get(self.at) {
             let in_exponent = matches!(byte, b'+' | b'-') && matches!(bytes[self.at - 1], b'e' | b'E');
@@ -484,23 +495,23 @@ impl<'a> Reader<'a> {
         }
         let written = &self.text[from..self.at];
         match written.parse::<f64>() {
-            Ok(number) if number.is_finite() => self.emit(Step::Number(number))?,
-            Ok(_) => return Err(ExpressionError::new(from..self.at, ExpressionFault::Undefined)),
+            Ok(number) if number.is_finite() => self.emit(PredicateStep::Number(number))?,
+            Ok(_) => return Err(PredicateError::new(from..self.at, PredicateFault::Undefined)),
             Err(_) => {
-                let fault = ExpressionFault::Unexpected { found: written.to_string(), expected: "a number" };
-                return Err(ExpressionError::new(from..self.at, fault));
+                let fault = PredicateFault::Unexpected { found: written.to_string(), expected: "a number" };
+                return Err(PredicateError::new(from..self.at, fault));
             }
         }
-        Ok(Kind::Number)
+        Ok(ValueKind::Number)
     }
 
-    fn named(&mut self, from: usize) -> Result<Kind, ExpressionError> {
+    fn named(&mut self, from: usize) -> Result<ValueKind, PredicateError> {
         let name = self.name();
         let call = self.rest().starts_with('(');
         match name {
             "true" | "false" if !call => {
-                self.emit(Step::Truth(name == "true"))?;
-                Ok(Kind::Truth)
+                self.emit(PredicateStep::Truth(name == "true"))?;
+                Ok(ValueKind::Truth)
             }
             "stale" if self.accept("(") => {
                 let from = self.skip_space();
@@ -509,41 +520,41 @@ impl<'a> Reader<'a> {
                 if !self.accept(")") {
                     return Err(self.unexpected("`)`"));
                 }
-                self.emit(Step::Stale(place))?;
-                Ok(Kind::Truth)
+                self.emit(PredicateStep::Stale(place))?;
+                Ok(ValueKind::Truth)
             }
             "duration" if self.accept("(") => self.duration(),
             _ if call => {
                 let expected = "`stale(...)` or `duration(...)`";
-                let fault = ExpressionFault::Unexpected { found: format!("{name}("), expected };
-                Err(ExpressionError::new(from..self.at, fault))
+                let fault = PredicateFault::Unexpected { found: format!("{name}("), expected };
+                Err(PredicateError::new(from..self.at, fault))
             }
             _ => {
                 let place = self.place_of(name, from)?;
-                self.emit(Step::Value(place))?;
-                Ok(Kind::Number)
+                self.emit(PredicateStep::Value(place))?;
+                Ok(ValueKind::Number)
             }
         }
     }
 
-    fn duration(&mut self) -> Result<Kind, ExpressionError> {
+    fn duration(&mut self) -> Result<ValueKind, PredicateError> {
         let from = self.skip_space();
         let quote = self.rest().chars().next().filter(|quote| matches!(quote, '\'' | '"'));
         let Some(quote) = quote else { return Err(self.unexpected("a time in quotes")) };
         let Some(length) = self.rest()[1..].find(quote) else {
-            return Err(ExpressionError::new(
+            return Err(PredicateError::new(
                 from..self.text.len(),
-                ExpressionFault::Duration { reason: "the quote does not end".to_string() },
+                PredicateFault::Duration { reason: "the quote does not end".to_string() },
             ));
         };
         let written = &self.text[from + 1..from + 1 + length];
         self.at += length + 2;
         let span = quantity::span(written).map_err(|error| {
             let reason = format!("`{written}` {error}");
-            ExpressionError::new(from..self.at, ExpressionFault::Duration { reason })
+            PredicateError::new(from..self.at, PredicateFault::Duration { reason })
         })?;
-        self.emit(Step::Number(span.as_secs_f64()))?;
-        if self.accept(")") { Ok(Kind::Number) } else { Err(self.unexpected("`)`")) }
+        self.emit(PredicateStep::Number(span.as_secs_f64()))?;
+        if self.accept(")") { Ok(ValueKind::Number) } else { Err(self.unexpected("`)`")) }
     }
 
     fn name(&mut self) -> &'a str {
@@ -554,19 +565,24 @@ impl<'a> Reader<'a> {
         &rest[..length]
     }
 
-    fn place_of(&self, name: &str, from: usize) -> Result<u16, ExpressionError> {
+    fn place_of(&self, name: &str, from: usize) -> Result<u16, PredicateError> {
         let place = self.names.iter().position(|one| *one == name);
         let place = place.and_then(|place| u16::try_from(place).ok());
-        let fault = || ExpressionFault::Unknown { name: name.to_string() };
-        place.ok_or_else(|| ExpressionError::new(from..from + name.len(), fault()))
+        let fault = || PredicateFault::Unknown { name: name.to_string() };
+        place.ok_or_else(|| PredicateError::new(from..from + name.len(), fault()))
     }
 
-    fn emit(&mut self, step: Step) -> Result<(), ExpressionError> {
+    fn emit(&mut self, step: PredicateStep) -> Result<(), PredicateError> {
         match step {
-            Step::Number(_) | Step::Value(_) => self.depth += 1,
-            Step::Arithmetic(_) => self.depth -= 1,
-            Step::Compare(_) => self.depth -= 2,
-            Step::Negate | Step::Truth(_) | Step::Stale(_) | Step::Not | Step::And | Step::Or => {}
+            PredicateStep::Number(_) | PredicateStep::Value(_) => self.depth += 1,
+            PredicateStep::Arithmetic(_) => self.depth -= 1,
+            PredicateStep::Compare(_) => self.depth -= 2,
+            PredicateStep::Negate
+            | PredicateStep::Truth(_)
+            | PredicateStep::Stale(_)
+            | PredicateStep::Not
+            | PredicateStep::And
+            | PredicateStep::Or => {}
         }
         if self.depth > DEPTH || self.steps.len() == MOST_STEPS {
             return Err(self.too_long());
@@ -575,15 +591,15 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn must_be(&self, found: Kind, expected: Kind, place: Range<usize>) -> Result<(), ExpressionError> {
+    fn must_be(&self, found: ValueKind, expected: ValueKind, place: Range<usize>) -> Result<(), PredicateError> {
         if found == expected {
             return Ok(());
         }
         let expected = match expected {
-            Kind::Number => "a number",
-            Kind::Truth => "a truth value",
+            ValueKind::Number => "a number",
+            ValueKind::Truth => "a truth value",
         };
-        Err(ExpressionError::new(place, ExpressionFault::Type { expected }))
+        Err(PredicateError::new(place, PredicateFault::Type { expected }))
     }
 
     fn rest(&self) -> &'a str {
@@ -606,7 +622,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    fn unexpected(&mut self, expected: &'static str) -> ExpressionError {
+    fn unexpected(&mut self, expected: &'static str) -> PredicateError {
         let from = self.skip_space();
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let rest = self.rest();
@@ -615,12 +631,12 @@ impl<'a> Reader<'a> {
             Some(first) => first.len_utf8(),
             None => 0,
         };
-        let fault = ExpressionFault::Unexpected { found: rest[..length].to_string(), expected };
-        ExpressionError::new(from..from + length, fault)
+        let fault = PredicateFault::Unexpected { found: rest[..length].to_string(), expected };
+        PredicateError::new(from..from + length, fault)
     }
 
-    fn too_long(&self) -> ExpressionError {
-        ExpressionError::new(self.at..self.text.len(), ExpressionFault::TooLong)
+    fn too_long(&self) -> PredicateError {
+        PredicateError::new(self.at..self.text.len(), PredicateFault::TooLong)
     }
 }
 
@@ -632,12 +648,12 @@ mod tests {
 
     const NAMES: [&str; 3] = ["late", "asked", "loss"];
 
-    fn holds(text: &str, readings: &[Reading]) -> bool {
-        Expression::read(text, &NAMES).unwrap_or_else(|error| panic!("{text}: {error}")).evaluate(readings).holds
+    fn holds(text: &str, readings: &[ConditionReading]) -> bool {
+        Predicate::read(text, &NAMES).unwrap_or_else(|error| panic!("{text}: {error}")).evaluate(readings).holds
     }
 
-    fn fresh(values: [f64; 3]) -> [Reading; 3] {
-        values.map(Reading::Fresh)
+    fn fresh(values: [f64; 3]) -> [ConditionReading; 3] {
+        values.map(ConditionReading::Fresh)
     }
 
     #[test]
@@ -663,7 +679,7 @@ mod tests {
 
     #[test]
     fn a_comparison_with_a_stale_value_is_false() {
-        let readings = [Reading::Stale, Reading::Fresh(1.0), Reading::Fresh(0.0)];
+        let readings = [ConditionReading::Stale, ConditionReading::Fresh(1.0), ConditionReading::Fresh(0.0)];
         for operator in ["<", "<=", ">", ">=", "==", "!="] {
             assert!(!holds(&format!("late {operator} 1"), &readings), "{operator}");
             assert!(!holds(&format!("1 {operator} late + asked"), &readings), "{operator}");
@@ -675,10 +691,10 @@ mod tests {
 
     #[test]
     fn a_division_by_zero_is_false_and_counted() {
-        let expression = Expression::read("asked / loss > 1 || asked / loss <= 1", &NAMES).unwrap();
+        let expression = Predicate::read("asked / loss > 1 || asked / loss <= 1", &NAMES).unwrap();
         let zero = expression.evaluate(&fresh([0.0, 1.0, 0.0]));
         assert_eq!(zero, Evaluation { holds: false, undefined: true });
-        let stale = expression.evaluate(&[Reading::Stale; 3]);
+        let stale = expression.evaluate(&[ConditionReading::Stale; 3]);
         assert_eq!(stale, Evaluation { holds: false, undefined: false });
     }
 
@@ -704,18 +720,18 @@ mod tests {
             ("late & 1", (5, 6), "`&` where an operator or the end must be"),
             ("é > 1", (0, 2), "`é` where a number, a condition or `(` must be"),
         ] {
-            let error = Expression::read(text, &NAMES).unwrap_err();
+            let error = Predicate::read(text, &NAMES).unwrap_err();
             assert_eq!(((error.from, error.to), error.to_string().as_str()), (place, message), "{text}");
             assert!(!error.remedy().is_empty());
         }
         for text in [nested.as_str(), &long] {
-            assert_eq!(Expression::read(text, &NAMES).unwrap_err().fault, ExpressionFault::TooLong);
+            assert_eq!(Predicate::read(text, &NAMES).unwrap_err().fault, PredicateFault::TooLong);
         }
     }
 
     #[test]
     fn thresholds_are_constants_beside_conditions() {
-        let of = |text| Expression::read(text, &NAMES).unwrap().thresholds();
+        let of = |text| Predicate::read(text, &NAMES).unwrap().thresholds();
         assert_eq!(of("late > 0.5 && 2 * 3 <= asked || stale(loss)"), Some(vec![(0, 0.5), (1, 6.0)]));
         assert_eq!(of("late > asked"), None);
         assert_eq!(of("late * 2 > 1"), None);
@@ -754,8 +770,8 @@ mod tests {
 
         #[test]
         fn any_text_is_read_or_rejected_with_a_place_in_it(text in "[a-z0-9<>=!&|()+*/.'\" -]{0,60}") {
-            match Expression::read(&text, &NAMES) {
-                Ok(expression) => drop(expression.evaluate(&[Reading::Fresh(1.0), Reading::Stale])),
+            match Predicate::read(&text, &NAMES) {
+                Ok(expression) => drop(expression.evaluate(&[ConditionReading::Fresh(1.0), ConditionReading::Stale])),
                 Err(error) => prop_assert!(text.get(error.from..error.to).is_some(), "{:?}", error),
             }
         }
@@ -766,7 +782,7 @@ mod tests {
         ) {
             let [a, b, c] = constants;
             let text = format!("late > {a} && asked <= {b} || !(loss < {c}) && late != {b}");
-            let expression = Expression::read(&text, &NAMES).unwrap();
+            let expression = Predicate::read(&text, &NAMES).unwrap();
             let thresholds = expression.thresholds().unwrap();
             let side = |value: f64| thresholds.iter().filter(|one| usize::from(one.0) == place)
                 .map(|(_, at)| value.partial_cmp(at)).collect::<Vec<_>>();
