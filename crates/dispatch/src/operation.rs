@@ -13,7 +13,7 @@ use hyoshi_model::{
 use hyoshi_sched::{Placement, ProcessorPlan, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
-use crate::dispatcher::Presence;
+use crate::dispatcher::{OperationLimits, Presence};
 use crate::first::FirstCopies;
 use crate::guard::ReleaseGuard;
 use crate::job::Job;
@@ -41,6 +41,10 @@ pub(crate) struct OperationState {
     pub adapted_by: Option<OperationId>,
     /// The adapted period.
     pub adapted: Option<Span>,
+    /// The shortest period in the file.
+    pub fastest: Span,
+    /// What the active regions of contracts permit.
+    pub limits: OperationLimits,
     /// The shortest and the longest period that it may be adapted to.
     pub range: (Span, Span),
     /// Its deadline is the present period of its root.
@@ -190,6 +194,8 @@ impl OperationState {
             period: Span::ZERO,
             adapted_by: system.adapted_by(id),
             adapted: None,
+            fastest: Span::ZERO,
+            limits: OperationLimits::NONE,
             range: (Span::ZERO, Span::ZERO),
             deadline_adapts: false,
             offset: Span::ZERO,
@@ -243,8 +249,9 @@ impl OperationState {
 
     /// Applies the setting of an epoch. An armed timer keeps its expiry; the new interval counts after it.
     pub fn enter(&mut self, setting: &Setting) {
-        self.enabled = setting.enabled;
-        self.range = (setting.period, setting.slowest);
+        self.enabled = setting.enabled && !self.limits.disabled;
+        self.fastest = setting.period;
+        self.range = self.limits.restrict((setting.period, setting.slowest));
         self.deadline_adapts = self.adapted_by.is_some() && setting.deadline_adapts();
         self.offset = setting.offset;
         self.jitter = setting.jitter;
@@ -264,7 +271,7 @@ impl OperationState {
 
     /// A share of the CPU that is declared for the highest rate, at the present rate.
     pub fn at_present_rate(&self, share: u64) -> u64 {
-        let (fastest, present) = (self.range.0.as_nanos(), self.period.as_nanos());
+        let (fastest, present) = (self.fastest.as_nanos(), self.period.as_nanos());
         if present <= fastest {
             return share;
         }

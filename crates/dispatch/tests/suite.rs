@@ -6,9 +6,11 @@ mod naive;
 use std::num::NonZeroU32;
 
 use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
+use hyoshi_model::predicate::Predicate;
 use hyoshi_model::{
-    ALGORITHMS, ClientRates, DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LatencyScope,
-    LatencySetPoint, LoadMeasure, OperationId, ProcessorId, RateDivision, Span, StartRates, System, Trigger, read,
+    ALGORITHMS, ClientRates, Condition, ConditionSource, Contract, ContractAction, ContractRegion, DesignGains,
+    FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LatencyScope, LatencySetPoint, LoadMeasure, OperationId,
+    ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger, WindowSummary, read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -55,6 +57,8 @@ enum Action {
     Enter(usize),
     Cancel(usize, bool),
     SuspendTriggers(usize, bool),
+    SetCondition(i64),
+    Force(Option<u16>),
     Choose(usize, u64),
 }
 
@@ -77,6 +81,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
+        2 => (0i64..20).prop_map(Action::SetCondition),
+        1 => prop::option::of(0u16..4).prop_map(Action::Force),
         2 => (0usize..8, 0u64..4).prop_map(|(among, hops)| Action::Choose(among, hops)),
     ];
     prop::collection::vec(action, 1..150)
@@ -417,6 +423,13 @@ impl<'a> Caller<'a> {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::SuspendTriggers { operation, on });
             }
+            Action::SetCondition(value) if !self.system.conditions.is_empty() => {
+                self.outside(Input::Condition { condition: 0, value: value * 100_000 });
+            }
+            Action::Force(region) if !self.system.contracts.is_empty() => {
+                self.outside(Input::Force { contract: 0, region });
+            }
+            Action::SetCondition(_) | Action::Force(_) => {}
             Action::Enter(index) => {
                 let index = (index % self.system.epochs.len()) as u16;
                 self.outside(Input::Enter { index });
@@ -505,6 +518,55 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
     })
 }
 
+/// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
+fn with_contract(system: System) -> System {
+    let ms = Span::from_millis;
+    let expression = |text| Some(Predicate::read(text, &["late", "slow", "mode"]).unwrap());
+    let rules = |parent, enter, leave| RegionRules {
+        parent,
+        enter,
+        leave,
+        hold: Span::ZERO,
+        stay: Stay::default(),
+        latch: false,
+    };
+    let region = |name: &str, rules, actions| ContractRegion { name: name.into(), rules, actions };
+    let condition = |name: &str, of, over, summary| {
+        let over = Some(ms(over));
+        Condition { name: name.into(), of, summary, over, max_age: None }
+    };
+    let disable = |id| ContractAction::Disable { operation: OperationId(id) };
+    let limit =
+        ContractAction::LimitPeriod { operation: OperationId(0), shortest: ms(8), longest: Span::from_nanos(u64::MAX) };
+    let thin = RegionRules {
+        hold: ms(2),
+        stay: Stay { first: ms(3), grow: 2, most: ms(12) },
+        ..rules(None, expression("late > 0.3 || mode > 1.5"), expression("late < 0.1 && !(mode > 1.2)"))
+    };
+    let all = LatencyScope::Operations(system.operation_ids().collect());
+    let first = LatencyScope::Operations(vec![OperationId(1)]);
+    system.with(|contents| {
+        contents.conditions.push("mode".into());
+        contents.contracts.push(Contract {
+            name: "load".into(),
+            processor: ProcessorId(0),
+            precedence: 0,
+            period: ms(1),
+            conditions: vec![
+                condition("late", ConditionSource::MissRatio(all), 20, WindowSummary::Mean),
+                condition("slow", ConditionSource::Latency(first), 10, WindowSummary::Greatest),
+                condition("mode", ConditionSource::Set(0), 15, WindowSummary::Least),
+            ],
+            regions: vec![
+                region("thin", thin, vec![limit, disable(2)]),
+                region("deep", rules(Some(0), expression("slow > 0.004 || stale(slow)"), None), vec![disable(1)]),
+                region("shallow", rules(Some(0), None, None), Vec::new()),
+                region("normal", rules(None, None, None), Vec::new()),
+            ],
+        });
+    })
+}
+
 fn loops() -> impl Strategy<Value = Option<(FeedbackAlgorithm, RateDivision)>> {
     let algorithm = one_of(&ALGORITHMS.map(|(algorithm, ..)| algorithm));
     proptest::option::of((algorithm, one_of(&RateDivision::ALL)))
@@ -515,7 +577,7 @@ fn play(
     actions: &[Action],
     naive: bool,
     requests: bool,
-    feedback: Option<(FeedbackAlgorithm, RateDivision)>,
+    (feedback, contract): (Option<(FeedbackAlgorithm, RateDivision)>, bool),
 ) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     // Only requests release the last one.
@@ -530,6 +592,9 @@ fn play(
     }
     if let Some((algorithm, divide)) = feedback {
         system = with_loop(system, algorithm, divide);
+    }
+    if contract {
+        system = with_contract(system);
     }
     let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
     let mut caller = Caller::new(&system, &plan, naive);
@@ -553,15 +618,15 @@ proptest! {
     fn jobs_run_in_the_order_of_a_naive_model(
         file in systems(true), actions in actions(), requests: bool, feedback in loops()
     ) {
-        play(&file, &actions, true, requests, feedback);
+        play(&file, &actions, true, requests, (feedback, false));
     }
 
-    /// Caps, regions, two strategies, full preemption, resources: no order is checked, but no job is lost.
+    /// Caps, regions, contracts, two strategies, full preemption, resources: no order is checked, but no job is lost.
     #[test]
     fn no_sequence_of_inputs_loses_a_job_or_a_replay(
-        file in systems(false), actions in actions(), requests: bool, feedback in loops()
+        file in systems(false), actions in actions(), requests: bool, feedback in loops(), contract: bool
     ) {
-        play(&file, &actions, false, requests, feedback);
+        play(&file, &actions, false, requests, (feedback, contract));
     }
 }
 

@@ -20,6 +20,7 @@ mod call_types;
 mod calls;
 mod check;
 mod claims;
+mod contracts;
 mod corba_events;
 mod costs;
 mod counterexamples;

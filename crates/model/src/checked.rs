@@ -2,8 +2,10 @@
 
 use core::ops::Deref;
 
-use crate::feedback::{DesignGains, FeedbackLoop, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
+use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion};
+use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
+use crate::predicate::Predicate;
 use crate::system::{Contents, Correlation, Environment, Link, Operation, Trigger};
 use crate::time::Instant;
 
@@ -93,7 +95,8 @@ fn check(contents: &Contents) {
     for epoch in &contents.epochs {
         let complete = epoch.settings.len() == contents.operations.len();
         assert!(complete, "epoch `{}` must have one setting for each operation", epoch.name);
-        let Environment { links, disabled } = &*epoch.environment;
+        let Environment { links, disabled, conditions } = &*epoch.environment;
+        assert!(conditions.len() <= contents.conditions.len(), "epoch `{}` must set known conditions", epoch.name);
         let known = disabled.iter().all(|id| host(*id))
             && links.iter().all(|(link, _)| (*link as usize) < contents.links.len());
         assert!(known, "epoch `{}` must set links and hosts of the system", epoch.name);
@@ -182,6 +185,13 @@ fn check(contents: &Contents) {
         };
         assert!(group.take(1).all(alike), "the loops of {} must have one period and start", one.algorithm.name());
     }
+    for one in &contents.contracts {
+        let name = &one.name;
+        assert!(one.processor.index() < contents.processors.len(), "contract `{name}` must have a processor");
+        assert!(!one.period.is_zero(), "contract `{name}` must have a period");
+        assert!(is_levelled(one), "in contract `{name}`, only the last region of each level has no `enter`");
+        assert!(concerns_its_processor(contents, one), "contract `{name}` must concern its processor");
+    }
     for one in &contents.events {
         let known = operations(&one.suppliers) && operations(&one.consumers);
         assert!(known, "event `{}` must have suppliers and consumers of the system", one.name);
@@ -212,4 +222,44 @@ fn check(contents: &Contents) {
     for one in &contents.brokered.programs {
         assert!(host(one.host), "program `{}` must be on a host of the system", one.name);
     }
+}
+
+/// Whether each level of regions ends with its only region without `enter`, after the region that contains it.
+fn is_levelled(contract: &Contract) -> bool {
+    let regions = || (0..).zip(&contract.regions);
+    let is_last = |(place, one): (u16, &ContractRegion)| {
+        !regions().any(|(later, other)| later > place && other.rules.parent == one.rules.parent)
+    };
+    let conditions = contract.conditions.len();
+    !contract.regions.is_empty()
+        && regions().all(|(place, one)| {
+            let rules = &one.rules;
+            let mut used = rules.enter.iter().chain(&rules.leave).flat_map(Predicate::conditions);
+            rules.parent.is_none_or(|parent| parent < place)
+                && rules.enter.is_none() == is_last((place, one))
+                && used.all(|condition| usize::from(condition) < conditions)
+        })
+}
+
+fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
+    let is_here =
+        |id: &OperationId| contents.operations.get(id.index()).is_some_and(|one| one.on == contract.processor);
+    let measures = contract.conditions.iter().all(|condition| match &condition.of {
+        ConditionSource::MissRatio(LatencyScope::Operations(ids))
+        | ConditionSource::Latency(LatencyScope::Operations(ids)) => ids.iter().all(is_here),
+        ConditionSource::MissRatio(LatencyScope::Chain(place))
+        | ConditionSource::Latency(LatencyScope::Chain(place)) => {
+            let chain = contents.chains.get(*place as usize);
+            chain.and_then(|chain| chain.path.last()).is_some_and(is_here)
+        }
+        ConditionSource::Set(condition) => usize::from(*condition) < contents.conditions.len(),
+        ConditionSource::Utilisation(processor) => *processor == contract.processor,
+    });
+    let mut actions = contract.regions.iter().flat_map(|region| &region.actions);
+    measures
+        && actions.all(|action| match action {
+            ContractAction::LimitPeriod { operation, shortest, longest } => is_here(operation) && shortest <= longest,
+            ContractAction::Disable { operation } => is_here(operation),
+            ContractAction::Report { .. } => true,
+        })
 }

@@ -8,10 +8,12 @@
 //! - [`system`]: the system itself. Releases are periodic, or triggered by completions; a chain is an end-to-end
 //!   requirement; an epoch is an operating region (Kokyu, section III-B).
 //! - [`event`]: events by name, which operations supply and follow.
+//! - [`contract`]: operating regions over measured conditions.
 //! - [`feedback`]: loops that adapt rates; [`control_group`]: those that several processors share.
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`network`]: network devices whose traffic is divided by DSCP.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
+//! - [`predicate`]: truth values over the conditions of a contract.
 //! - [`execution_time`]: the actual execution times of jobs, drawn repeatably.
 //! - `file` (feature `toml`, on by default): the reader, its diagnostics, and the table of all keys.
 //!   Without the feature the crate needs no `std`.
@@ -47,6 +49,7 @@
 extern crate alloc;
 
 mod checked;
+pub mod contract;
 pub mod control_group;
 pub mod costs;
 pub mod endpoint;
@@ -60,6 +63,7 @@ pub mod hard_cap;
 pub mod ids;
 pub mod network;
 pub mod object;
+pub mod predicate;
 pub mod program;
 pub mod quantity;
 pub mod reservation;
@@ -69,6 +73,9 @@ pub mod time;
 pub mod write;
 
 pub use checked::System;
+pub use contract::{
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, RegionRules, Stay, WindowSummary,
+};
 pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,
 };

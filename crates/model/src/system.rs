@@ -3,6 +3,7 @@
 
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
+use crate::contract::Contract;
 use crate::costs::Costs;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
@@ -46,6 +47,10 @@ pub struct Contents {
     pub epochs: Vec<Epoch>,
     /// Loops that adapt rates, each on another processor.
     pub feedback: Vec<FeedbackLoop>,
+    /// The names of conditions that programs, operators and epochs set, in the file's order.
+    pub conditions: Vec<String>,
+    /// Contracts, in the file's order.
+    pub contracts: Vec<Contract>,
     /// Programs under the CPU broker.
     pub brokered: Brokered,
     /// Whether CPUs may sleep deeply while it runs.
@@ -698,6 +703,8 @@ pub struct Environment {
     pub links: Vec<(u32, LinkSetting)>,
     /// Hosts that are off, sorted: no operation runs there, and signals to them are lost.
     pub disabled: Vec<HostId>,
+    /// The values of [`Contents::conditions`] in millionths, as far as the file sets them.
+    pub conditions: Vec<Option<i64>>,
 }
 
 /// The state of a link.
@@ -710,6 +717,11 @@ pub struct LinkSetting {
 }
 
 impl Environment {
+    /// The value of a condition in millionths, if the file sets it.
+    pub fn condition(&self, place: usize) -> Option<i64> {
+        self.conditions.get(place).copied().flatten()
+    }
+
     /// Whether a host is on.
     pub fn enables(&self, host: HostId) -> bool {
         self.disabled.binary_search(&host).is_err()

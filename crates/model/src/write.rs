@@ -8,6 +8,7 @@ use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
+use crate::contract::{Condition, ConditionSource, Contract, ContractAction, ContractRegion, Stay, WindowSummary};
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
@@ -93,6 +94,12 @@ pub fn write(system: &System) -> String {
         }
     }
     system.feedback.iter().for_each(|one| write_feedback(&mut text, system, one, &names));
+    for (place, condition) in system.conditions.iter().enumerate() {
+        header(&mut text, "condition", condition);
+        let value = system.epochs[0].environment.condition(place);
+        value.into_iter().for_each(|value| line(&mut text, "value", number(value)));
+    }
+    system.contracts.iter().for_each(|one| write_contract(&mut text, system, one, &names));
     write_programs(&mut text, system);
     write_epochs(&mut text, system, &templates);
     text
@@ -362,6 +369,102 @@ fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop, names:
     if one.insecure {
         line(text, "insecure", "true");
     }
+}
+
+/// Millionths as a number.
+fn number(millionths: i64) -> String {
+    format!("{:?}", millionths as f64 / 1e6)
+}
+
+fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dyn Fn(&[OperationId]) -> String) {
+    header(text, "contract", &one.name);
+    line(text, "precedence", one.precedence.to_string());
+    line(text, "period", time(one.period));
+    let conditions: Vec<String> = one.conditions.iter().map(|one| condition(system, one, names)).collect();
+    line(text, "watch", format!("{{ {} }}", conditions.join(", ")));
+    let keys = |region: &ContractRegion| region_keys(region, names);
+    for (place, region) in (0..).zip(&one.regions).filter(|(_, region)| region.rules.parent.is_none()) {
+        let _ = writeln!(text, "\n[[contract.{}.region]]", key_of(&plain(&one.name)));
+        keys(region).into_iter().for_each(|(key, value)| line(text, key, value));
+        let inner = one.regions.iter().filter(|inner| inner.rules.parent == Some(place));
+        let inner: Vec<String> = inner.map(|inner| table(keys(inner))).collect();
+        if !inner.is_empty() {
+            line(text, "region", format!("[{}]", inner.join(", ")));
+        }
+    }
+}
+
+/// `name = { of = "operation.track.latency", ... }`.
+fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) -> String) -> String {
+    let operation =
+        |id: &OperationId, key: &str| quoted(&format!("operation.{}.{key}", name(names, *id).trim_matches('"')));
+    let of = |scope: &LatencyScope, key: &str| match scope {
+        LatencyScope::Operations(ids) => {
+            format!("[{}]", ids.iter().map(|id| operation(id, key)).collect::<Vec<_>>().join(", "))
+        }
+        LatencyScope::Chain(place) => quoted(&format!("chain.{}.{key}", plain(&system.chains[*place as usize].name))),
+    };
+    let of = match &one.of {
+        ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
+        ConditionSource::Latency(scope) => of(scope, "latency"),
+        ConditionSource::Set(condition) => {
+            quoted(&format!("condition.{}", plain(&system.conditions[usize::from(*condition)])))
+        }
+        ConditionSource::Utilisation(processor) => {
+            quoted(&format!("processor.{}.utilisation", plain(&system.processor(*processor).name)))
+        }
+    };
+    let mut keys = alloc::vec![("of", of)];
+    keys.extend(one.over.map(|over| ("over", time(over))));
+    keys.extend(one.max_age.map(|age| ("max_age", time(age))));
+    if one.summary != WindowSummary::Mean {
+        let word = if one.summary == WindowSummary::Least { "least" } else { "greatest" };
+        keys.push(("as", quoted(word)));
+    }
+    format!("{} = {}", one.name, table(keys))
+}
+
+fn region_keys(region: &ContractRegion, names: &dyn Fn(&[OperationId]) -> String) -> Vec<(&'static str, String)> {
+    let rules = &region.rules;
+    let mut keys = alloc::vec![("name", quoted(&region.name))];
+    keys.extend(rules.enter.as_ref().map(|enter| ("enter", quoted(enter.text()))));
+    keys.extend(rules.leave.as_ref().map(|leave| ("leave", quoted(leave.text()))));
+    if !rules.hold.is_zero() {
+        keys.push(("for", time(rules.hold)));
+    }
+    let Stay { first, grow, most } = rules.stay;
+    if most > first {
+        let stay = format!("{{ first = {}, grow = {grow}, most = {} }}", time(first), time(most));
+        keys.push(("stay", stay));
+    } else if !first.is_zero() {
+        keys.push(("stay", time(first)));
+    }
+    if rules.latch {
+        keys.push(("latch", "true".to_string()));
+    }
+    let set = |id: &OperationId, key| quoted(&format!("operation.{}.{key}", name(names, *id).trim_matches('"')));
+    let actions = region.actions.iter().map(|action| match action {
+        ContractAction::LimitPeriod { operation, shortest, longest } => {
+            let mut keys = alloc::vec![("set", set(operation, "rate"))];
+            keys.extend((!shortest.is_zero()).then(|| ("most", time(*shortest))));
+            keys.extend((longest.as_nanos() < u64::MAX).then(|| ("least", time(*longest))));
+            table(keys)
+        }
+        ContractAction::Disable { operation } => {
+            table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])
+        }
+        ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
+    });
+    let actions: Vec<String> = actions.collect();
+    if !actions.is_empty() {
+        keys.push(("do", format!("[{}]", actions.join(", "))));
+    }
+    keys
+}
+
+fn table(keys: Vec<(&str, String)>) -> String {
+    let keys: Vec<String> = keys.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    format!("{{ {} }}", keys.join(", "))
 }
 
 fn write_programs(text: &mut String, system: &System) {
@@ -915,6 +1018,12 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
     for id in (0..system.hosts.len() as u32).map(HostId) {
         if before.enables(id) != now.enables(id) {
             sets.push(format!("\"host.{}.enabled\" = {}", host(id), now.enables(id)));
+        }
+    }
+    for (place, condition) in system.conditions.iter().enumerate() {
+        let value = now.condition(place);
+        if let Some(value) = value.filter(|_| epoch > 0 && value != before.condition(place)) {
+            sets.push(format!("\"condition.{}.value\" = {}", plain(condition), number(value)));
         }
     }
     sets

@@ -18,8 +18,10 @@ fn collect<'a>(section: &str, table: &'a DeTable<'a>, found: &mut HashMap<String
         let path = if section.is_empty() { key.get_ref().to_string() } else { format!("{section}.{}", key.get_ref()) };
         found.entry(path.clone()).or_default().push(value);
         let of_path = |section: &&hyoshi_model::file::keys::Section| section.path == path;
+        let is_named = |kind: Kind| matches!(kind, Kind::NamedTables(section) if section == path);
+        let by_name = SECTIONS.iter().flat_map(|section| section.keys).any(|key| is_named(key.kind));
         match (SECTIONS.iter().find(of_path).map(|section| section.shape), value.get_ref()) {
-            (Some(Shape::Named), DeValue::Table(tables)) => {
+            (Some(shape), DeValue::Table(tables)) if by_name || shape == Shape::Named => {
                 for inner in tables.values().filter_map(|value| value.get_ref().as_table()) {
                     collect(&path, inner, found);
                 }

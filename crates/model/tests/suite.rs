@@ -3,6 +3,7 @@
 mod invariants;
 
 mod calls;
+mod contracts;
 mod diagnostics;
 mod hostile;
 mod meaning;

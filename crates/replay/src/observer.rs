@@ -22,8 +22,8 @@ use hyoshi_model::{HostId, Instant, ProcessorId, System};
 use crate::blame::Crossing;
 use crate::causes::{CauseAnalysis, CauseReport};
 use hyoshi_trace::{
-    DispatchDecision, FeedbackHistories, FeedbackHistory, Input, JobEnd, Probe, Splits, Stats, StrategyHistories,
-    StrategyHistory, TimeSplit, TraceEvent,
+    ContractHistories, ContractHistory, DispatchDecision, FeedbackHistories, FeedbackHistory, Input, JobEnd, Probe,
+    Splits, Stats, StrategyHistories, StrategyHistory, TimeSplit, TraceEvent,
 };
 
 /// Receives the events of all processors. Those of each processor must be in order. A job's end allocates nothing,
@@ -35,6 +35,7 @@ pub struct Observer<'a> {
     recent: Vec<JobEnd>,
     time: Splits,
     strategies: StrategyHistories,
+    contracts: ContractHistories,
     feedback: FeedbackHistories,
     causes: Option<CauseAnalysis<'a>>,
     /// The reference clock of chains, and its lead over the clock of each processor.
@@ -53,6 +54,8 @@ pub struct Figures<'a> {
     pub time: Vec<TimeSplit>,
     /// The history of the second strategy of each processor.
     pub strategies: Vec<StrategyHistory>,
+    /// The regions of each contract over time.
+    pub contracts: Vec<ContractHistory>,
     /// The samples of the feedback loop of each processor.
     pub feedback: &'a [FeedbackHistory],
     /// Causes of lateness and windows of the timeline, if analysed.
@@ -74,6 +77,7 @@ impl<'a> Observer<'a> {
             recent: Vec::with_capacity(RECENT),
             time,
             strategies,
+            contracts: ContractHistories::new(system),
             feedback: FeedbackHistories::new(system),
             causes: None,
             clock: None,
@@ -114,6 +118,8 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Switch { .. }
                     | DispatchDecision::Sample { .. }
                     | DispatchDecision::Latency { .. }
+                    | DispatchDecision::Condition { .. }
+                    | DispatchDecision::Region { .. }
                     | DispatchDecision::Retime { .. }
                     | DispatchDecision::Level { .. }
                     | DispatchDecision::Pace { .. }
@@ -154,6 +160,10 @@ impl<'a> Observer<'a> {
             }
             TraceEvent::Input(Input::Signal(signal)) => {
                 self.stats.arrived(signal, self.by_clock(processor, signal.due.min(now)));
+            }
+            TraceEvent::Decision(DispatchDecision::Condition { .. } | DispatchDecision::Region { .. }) => {
+                let at = self.by_clock(processor, now);
+                self.contracts.event(at, event);
             }
             TraceEvent::Decision(DispatchDecision::Switch { .. }) => self.strategies.event(processor, now, event),
             TraceEvent::Decision(
@@ -227,6 +237,7 @@ impl<'a> Observer<'a> {
             stats: &self.stats,
             time: self.time.until(now),
             strategies: self.strategies.until(now),
+            contracts: self.contracts.until(now),
             feedback: self.feedback.all(),
             causes: self.causes.as_ref().map(CauseAnalysis::report),
             ends: &self.ends,

@@ -13,6 +13,7 @@ use hyoshi_sched::analysis::{
 };
 use serde::Serialize;
 
+pub mod contracts;
 pub mod feedback;
 pub mod groups;
 mod levels;
@@ -87,6 +88,8 @@ struct Json<'a> {
     feedback: Vec<feedback::LoopCheck>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<groups::GroupCheck>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regions: Vec<contracts::RegionCheck>,
     #[serde(flatten)]
     report: Report,
 }
@@ -203,6 +206,7 @@ impl<'a> Checked<'a> {
             reservations: programs::json(self.system, self.admissions),
             feedback: feedback::loops(self.system, self.report),
             groups: groups::groups(self.system, self.report),
+            regions: contracts::regions(self.system),
             report: Report { outcome: self.outcome(), ..self.report.clone() },
         };
         // As of a run: nothing in it can fail to be written.
@@ -240,6 +244,7 @@ impl<'a> Checked<'a> {
         section("Processors", Some(self.processor_table(look) + &look.wrap(&self.utilisation_bounds())));
         section("Feedback loops", feedback::table(self.system, self.report, look));
         section("Groups of feedback loops", groups::table(self.system, self.report, look));
+        section("Regions of contracts", contracts::table(self.system, look));
         section("Programs under the CPU broker", programs::table(self.system, self.admissions, look));
         if let Some(sensitivity) = self.sensitivity {
             section("Margins", Some(margins::table(sensitivity, look)));

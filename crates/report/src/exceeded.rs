@@ -190,6 +190,7 @@ mod tests {
                 stats: &stats,
                 time: vec![TimeSplit { stolen, ..TimeSplit::default() }],
                 strategies: Vec::new(),
+                contracts: Vec::new(),
                 feedback: &[],
                 causes: None,
                 ends: &[],

@@ -18,7 +18,7 @@ use crate::names;
 use crate::stages::{omitted, stages};
 use crate::summary::*;
 use crate::time::TimeSummary;
-use crate::{causes, exceeded, programs};
+use crate::{causes, contracts, exceeded, programs};
 
 /// Misses that a report shows of each class.
 const WORST: usize = 20;
@@ -95,6 +95,7 @@ impl ReportInput<'_> {
             operations,
             chains,
             misses: self.misses(),
+            contracts: contracts::contracts(system, &self.figures.contracts),
             brokers: programs::brokers(system),
             programs: self.programs.clone(),
         }

@@ -51,6 +51,7 @@ fn page(account: &ReportInput<'_>, summary: &Summary) -> Markup {
         (programs::programs(summary))
         (processors::processors(summary))
         (summary.feedback_section())
+        (summary.contract_section())
         (plan(summary))
         (configuration(summary, account.source))
         footer { "Hyoshi " (summary.hyoshi.version) ", report schema " (summary.hyoshi.schema) "." }

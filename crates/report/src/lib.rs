@@ -46,6 +46,7 @@ mod bounds;
 mod causes;
 pub mod chart;
 pub mod check;
+pub mod contracts;
 mod exceeded;
 pub mod feedback;
 pub mod figures;

@@ -13,6 +13,7 @@ use hyoshi_trace::stats::{Distribution, Extent, Stats};
 use hyoshi_trace::{Counts, DiscardReason, JobOutcome};
 use serde::Serialize;
 
+use crate::contracts::ContractSummary;
 use crate::feedback::FeedbackSummary;
 use crate::figures::{count, percent};
 use crate::input::{ReportNote, RunVerdict};
@@ -65,6 +66,9 @@ pub struct Summary {
     pub chains: Vec<ChainSummary>,
     /// The worst misses, critical ones first, by lateness.
     pub misses: Vec<MissSummary>,
+    /// Contracts, in the file's order; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contracts: Vec<ContractSummary>,
     /// The broker of each host with programs, in words.
     #[serde(skip)]
     pub brokers: Vec<String>,

@@ -250,6 +250,8 @@ impl Summary {
         section("Processors", Some(self.processor_table(look)));
         section("Feedback control", self.feedback_table(look));
         section("Adapted rates", self.rate_table(look));
+        section("Contracts", self.contract_table(look));
+        section("Changes of regions", self.region_change_table(look));
         section("CPU time by use", self.time_table(look, MOST_ROWS));
         section("Chains", (!self.chains.is_empty()).then(|| self.chain_table(look)));
         section("Chains by stage", self.stage_table(look));

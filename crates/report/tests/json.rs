@@ -10,8 +10,8 @@ use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
 use hyoshi_report::Checked;
 use hyoshi_sched::Strategies;
 use hyoshi_trace::{
-    ClientLabel, DiscardReason, DispatchDecision, FeedbackHistories, Input, RatedClient, StrategyHistories, TimeSplit,
-    TraceEvent,
+    ClientLabel, ContractHistories, DiscardReason, DispatchDecision, FeedbackHistories, Input, RatedClient,
+    StrategyHistories, TimeSplit, TraceEvent,
 };
 use serde_json::Value;
 
@@ -163,6 +163,66 @@ fn latency() -> Value {
     serde_json::to_value(one).unwrap()
 }
 
+const CONTRACT: &str = "name = 'contract'\n[processor.main]\nhard_cap = '100%'\ncap = '100%'\n\
+    [operation.track]\nrate = ['1Hz', '10Hz']\nwcet = '10ms'\n[operation.show]\nevery = '50ms'\nwcet = '5ms'\n\
+    [contract.load]\nwatch = { late = { of = 'operation.show.miss_ratio', over = '2s' }, \
+    slow = { of = 'operation.show.latency' } }\n\
+    [[contract.load.region]]\nname = 'thin'\nenter = \"late > 0.5 || slow > duration('20ms')\"\nleave = 'late < 0.4'\n\
+    do = [{ set = 'operation.track.rate', most = '5Hz' }, { report = 'show is late' }]\n\
+    region = [{ name = 'worst', enter = 'late > 0.9', latch = true }, { name = 'bad' }]\n\
+    [[contract.load.region]]\nname = 'hidden'\nenter = 'late > 0.7'\n\
+    [[contract.load.region]]\nname = 'never'\nenter = 'late > 1'\n\
+    [[contract.load.region]]\nname = 'normal'\n";
+
+/// A contract after three changes.
+fn contract() -> Value {
+    let system = hyoshi_model::read(CONTRACT, "contract.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let mut histories = ContractHistories::new(&system);
+    let mut decide = |second, decision| {
+        histories.event(Instant::ZERO + Span::from_secs(second), &TraceEvent::Decision(decision));
+    };
+    let region = |from, to| DispatchDecision::Region { contract: 0, from, to };
+    decide(1, region(None, Some(5)));
+    decide(2, DispatchDecision::Condition { contract: 0, condition: 0, value: Some(600_000) });
+    decide(2, DispatchDecision::Condition { contract: 0, condition: 1, value: Some(21_500) });
+    decide(2, region(Some(5), Some(0)));
+    decide(2, region(None, Some(2)));
+    let mut flight = flight();
+    flight.system = flight.system.with(|contents| contents.contracts = system.contracts.clone());
+    let mut account = flight.account();
+    account.figures.contracts = histories.until(Instant::ZERO + account.duration);
+    let text = account.summary().terminal(hyoshi_report::TerminalStyle::PLAIN, hyoshi_report::Detail::Brief);
+    assert!(text.contains("late 0.600, slow 21.5ms  show is late"), "{text}");
+    serde_json::from_str::<Value>(&account.summary().json()).unwrap()["contracts"].clone()
+}
+
+#[test]
+fn a_check_shows_which_regions_can_begin_and_end() {
+    let system = hyoshi_model::read(CONTRACT, "contract.toml", None).unwrap().system;
+    let plan = hyoshi_sched::Plan::new(&system, &Strategies::built_in()).unwrap();
+    let report = hyoshi_sched::analyse(&system, &plan);
+    let checked = Checked::new("hyoshi check", &system, &report);
+    let json: Value = serde_json::from_str(&checked.json()).unwrap();
+    let (mut written, documented) = (BTreeSet::new(), documented(&doc()));
+    keys(&json, &mut written);
+    assert!(written.is_subset(&documented), "{:?}", written.difference(&documented));
+    let regions: Vec<_> =
+        json["regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
+    let words = |begins: &'static str, ends: Value| (Value::from(begins), ends);
+    let expected = [
+        words("reachable", true.into()),
+        words("reachable", false.into()),
+        words("reachable", Value::Null),
+        words("hidden", true.into()),
+        words("never", true.into()),
+        words("reachable", Value::Null),
+    ];
+    let expected: Vec<_> = expected.iter().map(|(begins, ends)| (begins, ends)).collect();
+    assert_eq!(regions, expected, "{json}");
+    let text = checked.terminal(hyoshi_report::TerminalStyle::PLAIN);
+    assert!(text.contains("Regions of contracts") && text.contains("hidden"), "{text}");
+}
+
 #[test]
 fn a_check_says_what_is_known_of_a_latency() {
     let system = hyoshi_model::read(LATENCY, "latency.toml", None).unwrap().system;
@@ -253,6 +313,7 @@ fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     keys(&feedback(), &mut written);
     moves().iter().for_each(|one| keys(one, &mut written));
     keys(&latency(), &mut written);
+    keys(&contract(), &mut written);
     let doc = doc();
     let (run, _) = doc.split_once("## `check`").unwrap();
     assert_eq!(documented(run), written);

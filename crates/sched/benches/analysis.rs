@@ -87,6 +87,8 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         chains: vec![],
         links: vec![],
         feedback: Vec::new(),
+        conditions: Vec::new(),
+        contracts: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
         events: Vec::new(),

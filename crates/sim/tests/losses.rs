@@ -57,7 +57,7 @@ fn off_for_a_while(system: System) -> System {
         system.epochs.truncate(1);
         let last = HostId(system.hosts.len() as u32 - 1);
         for (millis, disabled) in [(60.0, vec![last]), (110.0, vec![])] {
-            let environment = Environment { links: vec![], disabled }.into();
+            let environment = Environment { disabled, ..Environment::default() }.into();
             let name = millis.to_string();
             system.epochs.push(Epoch { name, at: at(millis), environment, ..system.epochs[0].clone() });
         }
@@ -132,7 +132,7 @@ proptest! {
         let system = lossy(seed, 0);
         let spelt_out = system.clone().with(|system| {
             let links = system.links.iter().zip(0..).map(|(link, position)| (position, link.setting())).collect();
-            let environment = std::sync::Arc::new(Environment { links, disabled: vec![] });
+            let environment = std::sync::Arc::new(Environment { links, ..Environment::default() });
             system.epochs.iter_mut().for_each(|epoch| epoch.environment = environment.clone());
         });
         let [plain, spelt_out] =
@@ -168,7 +168,7 @@ fn delays_and_losses_are_those_of_the_region_of_sending() {
     let setting = LinkSetting { delay: (ms(7.0), ms(7.0)), loss_ppm: 0 };
     let lost = LinkSetting { loss_ppm: 1_000_000, ..setting };
     for (millis, setting) in [(11.0, setting), (25.0, lost)] {
-        let environment = Environment { links: vec![(0, setting)], disabled: vec![] }.into();
+        let environment = Environment { links: vec![(0, setting)], ..Environment::default() }.into();
         let name = millis.to_string();
         build.0.epochs.push(Epoch { name, at: at(millis), environment, ..build.0.epochs[0].clone() });
     }

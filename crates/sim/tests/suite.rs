@@ -7,6 +7,7 @@ mod bounds;
 mod calls;
 mod chains;
 mod comparison;
+mod contracts;
 mod costs;
 mod counterexamples;
 mod dynamic_graphs;

@@ -192,6 +192,20 @@ pub enum Input {
         /// The number of its next job.
         number: u64,
     },
+    /// An operator or a program sets a condition of contracts.
+    Condition {
+        /// Its position in the system.
+        condition: u16,
+        /// The value in millionths.
+        value: i64,
+    },
+    /// An operator sets a region of a contract, or lets conditions decide again.
+    Force {
+        /// The contract's position in the system.
+        contract: u16,
+        /// The region's position in the contract; `None`: conditions decide.
+        region: Option<u16>,
+    },
 }
 
 impl Input {
@@ -389,6 +403,24 @@ pub enum DispatchDecision {
         quantile: Span,
         /// The number of latencies.
         jobs: u32,
+    },
+    /// The value of a contract's condition. The `Region`s of the contract follow.
+    Condition {
+        /// The contract's position in the system.
+        contract: u16,
+        /// The condition's position in the contract.
+        condition: u16,
+        /// In millionths; `None` if it is stale.
+        value: Option<i64>,
+    },
+    /// A contract's region ends, another one of its level begins, or both.
+    Region {
+        /// The contract's position in the system.
+        contract: u16,
+        /// The region that ends, by its position in the contract.
+        from: Option<u16>,
+        /// The region that begins.
+        to: Option<u16>,
     },
 }
 

@@ -21,6 +21,7 @@
 extern crate alloc;
 
 pub mod agreement;
+pub mod contract_history;
 pub mod event;
 pub mod feedback_history;
 pub mod merge;
@@ -31,6 +32,7 @@ pub mod split;
 pub mod stats;
 pub mod strategy_history;
 
+pub use contract_history::{ContractHistories, ContractHistory, RegionStep, RegionTime};
 pub use event::{
     CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, JobService, NoProbe,
     Probe, Signal, Slot, Ticket, TraceEvent, Wait,

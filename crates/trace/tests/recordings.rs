@@ -86,6 +86,13 @@ fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
         })),
         (span(), any::<u32>())
             .prop_map(|(quantile, jobs)| TraceEvent::Decision(DispatchDecision::Latency { quantile, jobs })),
+        any::<(u16, u16, Option<i64>)>().prop_map(|(contract, condition, value)| TraceEvent::Decision(
+            DispatchDecision::Condition { contract, condition, value }
+        )),
+        any::<(u16, Option<u16>, Option<u16>)>()
+            .prop_map(|(contract, from, to)| TraceEvent::Decision(DispatchDecision::Region { contract, from, to })),
+        any::<(u16, i64)>().prop_map(|(condition, value)| TraceEvent::Input(Input::Condition { condition, value })),
+        any::<(u16, Option<u16>)>().prop_map(|(contract, region)| TraceEvent::Input(Input::Force { contract, region })),
         (slot(), any::<u32>())
             .prop_map(|(slot, resource)| TraceEvent::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
         (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| TraceEvent::Decision(

@@ -219,6 +219,9 @@ impl<P: Probe> Dispatcher<P> {
     /// A sampling period ends. `utilisation` is in parts per million of the hard cap; `None` if it was not measured.
     pub(super) fn sample(&mut self, now: Instant, utilisation: Option<u32>, effects: &mut Effects) {
         self.advance_before(now, effects);
+        if let (Some(contracts), Some(ppm)) = (&mut self.contracts, utilisation) {
+            contracts.count_utilisation(now, ppm);
+        }
         let Some(mut feedback) = self.feedback.take() else { return };
         let RateLoop { law, period, adapted, clients, ended, missed, latency, measured, before, .. } = &mut *feedback;
         *measured = utilisation;

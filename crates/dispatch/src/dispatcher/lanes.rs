@@ -178,11 +178,14 @@ impl<P: Probe> Dispatcher<P> {
         false
     }
 
-    /// For the loop here, if there is one.
+    /// For the loop and the contracts here, if there are any.
     #[inline]
     fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
         if let Some(feedback) = &mut self.feedback {
             feedback.count(now, job, outcome, consumed);
+        }
+        if let Some(contracts) = &mut self.contracts {
+            contracts.count(now, job, outcome);
         }
     }
 

@@ -6,6 +6,7 @@
 //! `due`, then inputs from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
 mod clients;
+mod contracts;
 mod feedback;
 mod lanes;
 mod latency;
@@ -26,6 +27,7 @@ use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
 
 pub use clients::JoinRefusal;
+pub(crate) use contracts::OperationLimits;
 pub(crate) use moves::Presence;
 
 use crate::cap::CapEnforcer;
@@ -104,6 +106,8 @@ pub struct Dispatcher<P> {
     unranked: bool,
     /// Present if a loop adapts rates here.
     feedback: Option<alloc::boxed::Box<feedback::RateLoop>>,
+    /// Present if the processor has contracts.
+    contracts: Option<alloc::boxed::Box<contracts::ProcessorContracts>>,
     /// Present if the processor has two strategies.
     switching: Option<alloc::boxed::Box<switching::Switching>>,
     probe: P,
@@ -139,6 +143,7 @@ impl<P: Probe> Dispatcher<P> {
             start.into_iter().for_each(|period| operation.retime(period));
         }
         let feedback = feedback::RateLoop::new(system, plan.processor, &operations, &local_of);
+        let contracts = contracts::ProcessorContracts::new(system, plan.processor, &local_of, &operations);
         let lanes = LaneState::of(plan, &operations);
         let settings = region::EpochSettings::new(system, plan);
         let mut rankings: Vec<Ranking> = plans(plan).map(|plan| plan.ranking.clone()).collect();
@@ -190,6 +195,7 @@ impl<P: Probe> Dispatcher<P> {
             epoch: 0,
             disciplines,
             feedback,
+            contracts,
             switching,
             critical_lanes: (0..lanes.len() as u8).filter(|lane| lanes[usize::from(*lane)].critical).collect(),
             lanes,
@@ -283,6 +289,8 @@ impl<P: Probe> Dispatcher<P> {
             Input::Join { client, task } => self.join_loop(now, client, &task, effects),
             Input::Leave { client } => self.leave_loop(now, client, effects),
             Input::Enter { index } => self.enter_region(now, index, effects),
+            Input::Condition { condition, value } => self.set_condition(now, condition, value, effects),
+            Input::Force { contract, region } => self.force_region(now, contract, region, effects),
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
             Input::Begin => self.begin(now, effects),
             Input::SuspendTriggers { operation, on } => self.suspend_triggers(now, operation, on, effects),
@@ -325,6 +333,11 @@ impl<P: Probe> Dispatcher<P> {
             }
             Input::Invoke(request) => request.operation.index() < system.operations.len(),
             Input::Enter { index } => usize::from(*index) < system.epochs.len(),
+            Input::Condition { condition, .. } => usize::from(*condition) < system.conditions.len(),
+            Input::Force { contract, region } => {
+                let known = system.contracts.get(usize::from(*contract));
+                known.is_some_and(|known| region.is_none_or(|region| usize::from(region) < known.regions.len()))
+            }
             Input::Sample { .. } => self.feedback.is_some(),
             Input::Join { client, task } => {
                 self.feedback.as_ref().is_some_and(|feedback| feedback.clients.accepts(*client, task))
@@ -380,19 +393,23 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// Handles timers due until `to`: at one instant epochs, then releases, then guards, then timeouts. Without
+    /// Handles timers due until `to`: at one instant epochs, contracts, releases, guards, then
+    /// timeouts. Without
     /// `guards_at_last`, guards and timeouts due at `to` wait for signals.
     pub(super) fn advance(&mut self, now: Instant, to: Instant, guards_at_last: bool, effects: &mut Effects) {
         loop {
             // `<=` keeps this order.
             let (epoch, arrival) = (self.next_epoch, self.arrivals.next());
             let (guard, timeout) = (self.guards.next(), self.timeouts.next());
-            let due = epoch.min(arrival).min(guard).min(timeout);
+            let contract = self.contracts.as_ref().map_or(Instant::NEVER, |contracts| contracts.next());
+            let due = epoch.min(contract).min(arrival).min(guard).min(timeout);
             if due > to || due == Instant::NEVER {
                 break;
             }
             if epoch == due {
                 self.begin_next_epoch(now, effects);
+            } else if contract == due {
+                self.evaluate_contracts(now, effects);
             } else if arrival == due {
                 self.arrive_periodic(now, effects);
             } else if due == to && !guards_at_last {

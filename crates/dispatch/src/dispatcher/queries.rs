@@ -31,6 +31,7 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn next_timer(&self) -> Instant {
         let timers = self.arrivals.next().min(self.guards.next()).min(self.timeouts.next());
         let first = timers.min(self.next_epoch).min(self.watch_next);
+        let first = self.contracts.as_ref().map_or(first, |contracts| first.min(contracts.next()));
         let first = self.cap.as_ref().map_or(first, |cap| first.min(cap.timer()));
         self.hard_cap.as_ref().map_or(first, |cap| first.min(cap.timer()))
     }

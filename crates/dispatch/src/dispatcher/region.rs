@@ -39,12 +39,22 @@ impl EpochSettings {
     }
 }
 
+impl EpochSettings {
+    /// The setting of an operation here.
+    pub fn of(&self, epoch: usize, local: usize) -> &Setting {
+        &self.epochs[epoch][local]
+    }
+}
+
 impl<P: Probe> Dispatcher<P> {
     /// The next epoch is due.
     pub(super) fn begin_next_epoch(&mut self, now: Instant, effects: &mut Effects) {
         let index = self.epochs_begun;
         self.epochs_begun += 1;
         self.next_epoch = self.system_epochs.get(self.epochs_begun).copied().unwrap_or(Instant::NEVER);
+        if let Some(contracts) = &mut self.contracts {
+            contracts.begin_epoch(now, index);
+        }
         self.set_region(now, index, effects);
         let off = self.settings.off[index];
         if off && !core::mem::replace(&mut self.off, off) {

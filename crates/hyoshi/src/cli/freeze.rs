@@ -49,6 +49,10 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
         let error = CliError::new(format!("`{}` has service levels, which cannot be frozen", one.name));
         return Err(error.help("omit --freeze, or replace `levels` by `wcet` in the file"));
     }
+    if let Some(one) = system.contracts.first() {
+        let error = CliError::new(format!("contract `{}` changes settings, which cannot be frozen", one.name));
+        return Err(error.help("omit --freeze, or remove the contracts from the file"));
+    }
     Ok(())
 }
 

@@ -34,7 +34,13 @@ pub(super) fn accumulate(
     let disabled = (0u32..).zip(off).filter(|(_, off)| *off).map(|(host, _)| HostId(host)).collect();
     let mut names = LinkNames::default();
     (0u32..).zip(links).for_each(|(position, link)| names.add(position, link, hosts));
-    let mut now = EnvironmentState { hosts, links, names, disabled, changed: BTreeMap::new() };
+    let conditions = top.named(&mut Log::default(), "condition").into_iter();
+    let conditions = conditions.map(|(name, table)| {
+        let value = table.given(log, "value", InputValue::number);
+        (name.value.to_string(), value.map(|value| millionths(value.value)))
+    });
+    let conditions = conditions.collect();
+    let mut now = EnvironmentState { hosts, links, names, disabled, conditions, changed: BTreeMap::new() };
     let mut all: Vec<Arc<Environment>> = Vec::with_capacity(epochs.len());
     let mut held = 0;
     for epoch in epochs {
@@ -44,10 +50,10 @@ pub(super) fn accumulate(
         match all.last().filter(|_| changes.is_empty()) {
             Some(last) => all.push(last.clone()),
             None => {
-                held += now.changed.len() + now.disabled.len();
+                held += now.changed.len() + now.disabled.len() + now.conditions.len();
                 if held > limits::SETTINGS {
-                    log.error(epoch.place(), "too many epochs for the number of links and hosts")
-                        .help(format!("changed links and hosts times epochs are at most {}", limits::SETTINGS));
+                    log.error(epoch.place(), "too many epochs for the number of links, hosts and conditions")
+                        .help(format!("changed ones times epochs are at most {}", limits::SETTINGS));
                     break;
                 }
                 all.push(Arc::new(now.environment()));
@@ -64,7 +70,13 @@ struct EnvironmentState<'a> {
     links: &'a [Link],
     names: LinkNames,
     disabled: BTreeSet<HostId>,
+    /// With their values in millionths.
+    conditions: Vec<(String, Option<i64>)>,
     changed: BTreeMap<u32, LinkSetting>,
+}
+
+fn millionths(value: f64) -> i64 {
+    (value * 1e6).round() as i64
 }
 
 impl EnvironmentState<'_> {
@@ -74,6 +86,14 @@ impl EnvironmentState<'_> {
         let mut table = DeTable::new();
         table.insert(Spanned::new(value.span(), (*key).into()), (*value).clone());
         let Some(table) = Table::open(log, section, "", name.place, &table) else { return };
+        if *section == "condition" {
+            let names = Names::new("condition", self.conditions.iter().map(|(name, _)| name.as_str()));
+            let place = names.find(log, AtPlace::new(name.value.as_str(), name.place));
+            if let (Some(place), Some(value)) = (place, table.given(log, key, InputValue::number)) {
+                self.conditions[place as usize].1 = Some(millionths(value.value));
+            }
+            return;
+        }
         if *section == "host" {
             let hosts = Names::new("host", self.hosts.iter().map(|host| host.name.as_str()));
             let host = hosts.find(log, AtPlace::new(name.value.as_str(), name.place)).map(HostId);
@@ -100,6 +120,7 @@ impl EnvironmentState<'_> {
         Environment {
             links: self.changed.iter().filter(differs).map(|(link, setting)| (*link, *setting)).collect(),
             disabled: self.disabled.iter().copied().collect(),
+            conditions: self.conditions.iter().map(|(_, value)| *value).collect(),
         }
     }
 }

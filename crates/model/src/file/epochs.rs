@@ -1,4 +1,4 @@
-//! `[[epoch]]`: times and new values of keys of operations, programs, links and hosts.
+//! `[[epoch]]`: times and new values of keys of operations, programs, links, hosts and conditions.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) struct DeclaredEpoch<'a> {
     environment: Vec<NamedChange<'a>>,
 }
 
-/// A new value of a key of a program, a link or a host: its section and name, the key, and the place of the value.
+/// A new value of a key of a program, a link, a host or a condition: its section and name, the key, and the place of the value.
 pub(super) struct NamedChange<'a> {
     pub section: &'static str,
     pub name: AtPlace<String>,
@@ -59,7 +59,7 @@ impl<'a> DeclaredEpoch<'a> {
         (Instant::from_nanos(self.at.as_nanos()), &self.programs)
     }
 
-    /// Its changes of links and hosts.
+    /// Its changes of links, hosts and conditions.
     pub fn of_environment(&self) -> &[NamedChange<'a>] {
         &self.environment
     }
@@ -173,6 +173,7 @@ fn address(path: &[String]) -> EntryLookup {
         "reservation" => return of_named("reservation", path),
         "link" => return of_named("link", path),
         "host" => return of_named("host", path),
+        "condition" => return of_named("condition", path),
         _ => return EntryLookup::Wrong(0),
     }
     let Some(name) = path.get(1) else { return EntryLookup::Incomplete };
@@ -217,7 +218,7 @@ fn refuse(log: &mut Log, place: Place, path: &[String], wrong: Option<usize>) {
     let (message, help) = match wrong {
         None => (format!("`{written}` does not name a setting"), like.to_string()),
         Some(0) => (
-            format!("`{written}` cannot be set: epochs change operations, reservations, links and hosts"),
+            format!("`{written}` cannot be set: epochs change operations, reservations, links, hosts and conditions"),
             like.to_string(),
         ),
         Some(at) => {

@@ -70,6 +70,8 @@ pub enum Kind {
     Whole(u64, u64),
     /// A number above 0.
     Number,
+    /// A number from -1,000,000,000 to 1,000,000,000.
+    Real,
     /// `true` or `false`.
     Truth,
     /// `"25ms"`.
@@ -80,6 +82,8 @@ pub enum Kind {
     TimeOrPair,
     /// `["1ms", "2ms", ...]`.
     Times,
+    /// `"40Hz"`.
+    Rate,
     /// `"40Hz"` or `["10Hz", "40Hz"]`.
     RateOrPair,
     /// `"75%"`.
@@ -116,6 +120,8 @@ pub enum Kind {
     NameOf(&'static str),
     /// A list of names of the first section and tables of the second.
     NamesOr(&'static str, &'static str),
+    /// A table of names and tables of the section.
+    NamedTables(&'static str),
     /// A list of tables of the section.
     Tables(&'static str),
     /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of
@@ -243,6 +249,33 @@ pub const SECTIONS: &[Section] = &[
     },
     Section { path: "feedback.latency", shape: Shape::Inline, doc: "The latency that a loop holds.", keys: LATENCY },
     Section {
+        path: "condition",
+        shape: Shape::Named,
+        doc: "A condition of contracts that operators and epochs set.",
+        keys: CONDITION,
+    },
+    Section {
+        path: "contract",
+        shape: Shape::Named,
+        doc: "Regions over measured conditions, and what to do in each.",
+        keys: CONTRACT,
+    },
+    Section { path: "contract.watch", shape: Shape::Inline, doc: "A condition.", keys: WATCH },
+    Section {
+        path: "contract.region",
+        shape: Shape::Inline,
+        doc: "A region: the first one with a true `enter` is active.",
+        keys: REGION,
+    },
+    Section {
+        path: "contract.region.region",
+        shape: Shape::Inline,
+        doc: "A region within a region.",
+        keys: INNER_REGION,
+    },
+    Section { path: "contract.region.stay", shape: Shape::Inline, doc: "A time that grows.", keys: STAY },
+    Section { path: "contract.region.do", shape: Shape::Inline, doc: "An action.", keys: ACTION },
+    Section {
         path: "broker",
         shape: Shape::Inline,
         doc: "How programs under the CPU broker share time.",
@@ -333,7 +366,6 @@ const TOP: &[Key] = &[
         "How programs under the CPU broker share time.",
     ),
     unsupported("flow", "declare the network's delay as a [[link]]"),
-    unsupported("contract", "change settings over time with [[epoch]]"),
 ];
 
 const HOST: &[Key] = &[
@@ -1068,6 +1100,95 @@ const LATENCY: &[Key] = &[
     ),
     key("quantile", Kind::Share, Value("\"99%\""), "The share of jobs that may need at most `at`."),
     key("at", Kind::Time, Required, "The set point."),
+];
+
+const CONDITION: &[Key] = &[set("value", Kind::Real, Described("stale until it is set"), "Its value at the start.")];
+
+const CONTRACT: &[Key] = &[
+    key("watch", Kind::NamedTables("contract.watch"), Described("no conditions"), "Its conditions, by name."),
+    key(
+        "region",
+        Kind::Tables("contract.region"),
+        Required,
+        "Its regions. The first one with a true `enter` is active; the last one has no `enter`.",
+    ),
+    key(
+        "precedence",
+        Kind::Whole(0, 1000),
+        Value("0"),
+        "Limits of a contract with a higher precedence restrict those of lower ones.",
+    ),
+    key("period", Kind::Time, Value("\"100ms\""), "The time between two evaluations."),
+];
+
+const WATCH: &[Key] = &[
+    key(
+        "of",
+        Kind::NameOrNames("operation"),
+        Required,
+        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\" or \"condition.NAME\".",
+    ),
+    key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
+    key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),
+    key(
+        "as",
+        Kind::Choice(&["mean", "least", "greatest"]),
+        Value("\"mean\""),
+        "How the samples of the window become one value.",
+    ),
+];
+
+const REGION_NAME: Key = key("name", Kind::Text, Required, "Its name.");
+const REGION_ENTER: Key = key(
+    "enter",
+    Kind::Text,
+    Described("it is active if no earlier region is"),
+    "When it begins: an expression over the conditions, such as \"late > 0.02 && !stale(load)\".",
+);
+const REGION_LEAVE: Key =
+    key("leave", Kind::Text, Described("as soon as `enter` is false"), "When it may end: an expression.");
+const REGION_FOR: Key = key("for", Kind::Time, Value("\"0s\""), "How long `enter` must hold without interruption.");
+const REGION_STAY: Key = key(
+    "stay",
+    Kind::TimeOr("contract.region.stay"),
+    Value("\"0s\""),
+    "Its least time before a region below it begins. An earlier region begins at any time.",
+);
+const REGION_LATCH: Key = key("latch", Kind::Truth, Value("false"), "True: no expression ends it.");
+const REGION_DO: Key =
+    key("do", Kind::Tables("contract.region.do"), Described("nothing"), "What holds while it is active.");
+
+const REGION: &[Key] = &[
+    REGION_NAME,
+    REGION_ENTER,
+    REGION_LEAVE,
+    REGION_FOR,
+    REGION_STAY,
+    REGION_LATCH,
+    REGION_DO,
+    key("region", Kind::Tables("contract.region.region"), Described("none"), "Regions within it, while it is active."),
+];
+
+const INNER_REGION: &[Key] =
+    &[REGION_NAME, REGION_ENTER, REGION_LEAVE, REGION_FOR, REGION_STAY, REGION_LATCH, REGION_DO];
+
+const STAY: &[Key] = &[
+    key("first", Kind::Time, Required, "The time at first."),
+    key("grow", Kind::Whole(1, 100), Value("2"), "The factor, if the region begins again within this time."),
+    key("most", Kind::Time, Required, "The longest time."),
+];
+
+const ACTION: &[Key] = &[
+    key(
+        "set",
+        Kind::Text,
+        Described("a `report`"),
+        "The setting: \"operation.NAME.rate\" or \"operation.NAME.enabled\".",
+    ),
+    key("most", Kind::Rate, Described("no limit"), "The greatest rate."),
+    key("least", Kind::Rate, Described("no limit"), "The least rate."),
+    key("to", Kind::Truth, Described("an error with `enabled`"), "The value: `false` disables the operation."),
+    key("report", Kind::Text, Described("nothing"), "A text for reports, when the region begins."),
 ];
 
 const LINK: &[Key] = &[

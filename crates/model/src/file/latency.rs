@@ -106,7 +106,12 @@ fn scope(
 }
 
 /// False, logged, if the end-to-end latency of a chain is not that from the root of its last operation.
-fn ends_here(log: &mut Log, contents: &Contents, processor: ProcessorId, (of, chain): (AtPlace<&str>, &Chain)) -> bool {
+pub(super) fn ends_here(
+    log: &mut Log,
+    contents: &Contents,
+    processor: ProcessorId,
+    (of, chain): (AtPlace<&str>, &Chain),
+) -> bool {
     let on = &contents.processor(processor).name;
     let (Some(first), Some(last)) = (chain.path.first(), chain.path.last()) else { return false };
     let last_one = contents.operation(*last);

@@ -20,6 +20,13 @@ impl From<Range<usize>> for Place {
 }
 
 impl Place {
+    /// A part of this text, whose value is `text`. If the file has escapes in it, all of it.
+    pub fn of_text(self, text: &str, part: Range<usize>) -> Place {
+        let Range { start, end } = self.range();
+        let (start, is_plain) = (start + 1, end - start == text.len() + 2);
+        if is_plain { Place::from(start + part.start..start + part.end) } else { self }
+    }
+
     fn range(self) -> Range<usize> {
         self.from as usize..self.to as usize
     }

@@ -3,12 +3,13 @@
 //! The steps: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table` (known keys, by the table of
 //! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `events` (an event becomes its
 //! suppliers), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no
-//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values) → `hops`, `feedback`. Each step logs errors and continues as
-//! far as possible, so one run reports all of them.
+//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values) → `hops`, `feedback`, `contracts`. Each step logs errors
+//! and continues as far as possible, so one run reports all of them.
 
 mod calls;
 mod chains;
 mod clients;
+mod contracts;
 mod declared;
 mod diagnostic;
 mod environment;
@@ -327,12 +328,19 @@ fn assemble(
         epochs,
         processors,
         feedback: Vec::new(),
+        conditions: top
+            .named(&mut Log::default(), "condition")
+            .iter()
+            .map(|(name, _)| name.value.to_string())
+            .collect(),
+        contracts: Vec::new(),
         brokered,
     };
     if !hops::check(log, &contents, &operations) {
         return None;
     }
     contents.feedback = feedback::read(log, &top, (&contents, &operations), known.set_points)?;
+    contents.contracts = contracts::read(log, &top, &contents, &operations)?;
     let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))

@@ -95,11 +95,13 @@ fn kind(kind: Kind) -> Value {
         Kind::Pair(_) => pair(text()),
         Kind::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Number => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        Kind::Real => json!({ "type": "number", "minimum": -1e9, "maximum": 1e9 }),
         Kind::Truth => json!({ "type": "boolean" }),
         Kind::Time => time(),
         Kind::TimePair => pair(time()),
         Kind::TimeOrPair => or(time(), pair(time())),
         Kind::Times => list(time()),
+        Kind::Rate => rate(),
         Kind::RateOrPair => or(rate(), pair(rate())),
         Kind::Share => quantity("%"),
         Kind::ShareOr(word) => or(quantity("%"), json!({ "enum": [word] })),
@@ -117,6 +119,7 @@ fn kind(kind: Kind) -> Value {
         Kind::NameOrNames(_) => or(text(), list(text())),
         Kind::NameOf(_) => json!({ "type": "object", "additionalProperties": or(text(), list(text())) }),
         Kind::Tables(path) => list(table(path)),
+        Kind::NamedTables(path) => json!({ "type": "object", "additionalProperties": table(path) }),
         Kind::NamesOr(_, path) => list(or(text(), table(path))),
         Kind::Settings => settings(),
         Kind::Later(_) => json!({}),
@@ -130,20 +133,20 @@ fn table(path: &str) -> Value {
 /// `"operation.NAME.KEY"`, `"link.A-B.KEY"` and similar, or nested tables with the same effect.
 fn settings() -> Value {
     let mut patterns = Map::new();
-    let settable = ["operation", "operation.repeat", "reservation", "link", "host"];
+    let settable = ["operation", "operation.repeat", "reservation", "link", "host", "condition"];
     let of = |section: &&Section| settable.contains(&section.path);
     for section in SECTIONS.iter().filter(of) {
         for key in section.keys.iter().filter(|key| key.settable) {
             let within = section.path.strip_prefix("operation.").map_or(String::new(), |within| format!("{within}\\."));
             let pattern = match section.path {
-                path @ ("reservation" | "link" | "host") => format!("^{path}\\.[^.]+\\.{}$", key.name),
+                path @ ("reservation" | "link" | "host" | "condition") => format!("^{path}\\.[^.]+\\.{}$", key.name),
                 _ => format!("^operation\\.[^.]+(\\.[0-9]+)?\\.{within}{}$", key.name),
             };
             patterns.insert(pattern, described(kind(key.kind), key.doc));
         }
     }
-    let sections =
-        ["operation", "reservation", "link", "host"].map(|name| (name.to_string(), json!({ "type": "object" })));
+    let sections = ["operation", "reservation", "link", "host", "condition"]
+        .map(|name| (name.to_string(), json!({ "type": "object" })));
     let sections: Map<_, _> = sections.into_iter().collect();
     json!({
         "type": "object",

@@ -124,6 +124,19 @@ impl<'a> InputValue<'a> {
         }
     }
 
+    /// A number of either sign without a unit.
+    pub fn number(self) -> Read<f64> {
+        let number = match self {
+            InputValue::Whole(Some(whole)) => whole as f64,
+            InputValue::Float(float) => float.replace('_', "").parse().unwrap_or(f64::NAN),
+            other => return complain(format!("{}, not a number", other.is_a()), "write a number such as 0.3"),
+        };
+        match number {
+            number if (-1e9..=1e9).contains(&number) => Ok(number),
+            _ => complain("is out of range", "write a number from -1e9 to 1e9"),
+        }
+    }
+
     fn quantity<T>(self, measure: Measure, read: fn(&str) -> Result<T, QuantityError>) -> Read<T> {
         let no_unit = |number: &str| complain("has no unit", QuantityError::NoUnit(measure).remedy(number));
         match self {

@@ -5,6 +5,7 @@ use super::log::Log;
 use super::replicas;
 use super::table::Table;
 use crate::checked::System;
+use crate::contract::ContractAction;
 use crate::ids::OperationId;
 use crate::system::{Epoch, Guard, Trigger, utilisation_ppm};
 use crate::time::{Instant, Span};
@@ -60,11 +61,17 @@ fn overload(log: &mut Log, system: &System, top: &Table<'_>, duration: Option<Sp
     }
 }
 
-/// Ranges of rates that no loop adapts.
+/// Ranges of rates that no loop and no contract adapts.
 fn ranges(log: &mut Log, system: &System, operations: &Operations<'_>) {
     let mut adapted = vec![false; operations.declared.len()];
     for one in &system.feedback {
         system.adapted_on(one.processor).iter().for_each(|one| adapted[operations.position(one.root)] = true);
+    }
+    let actions = system.contracts.iter().flat_map(|one| &one.regions).flat_map(|region| &region.actions);
+    for action in actions {
+        if let ContractAction::LimitPeriod { operation, .. } = action {
+            adapted[operations.position(*operation)] = true;
+        }
     }
     for (declared, adapted) in operations.declared.iter().zip(adapted) {
         if let Some(period) = declared.written.period
@@ -74,7 +81,7 @@ fn ranges(log: &mut Log, system: &System, operations: &Operations<'_>) {
             let processor = &system.processor(declared.on).name;
             log.warn(period.place, format!("nothing adapts the rate of `{}`", declared.name.value))
                 .label(format!("released every {}, its fastest", period.value.0))
-                .help(format!("add [feedback.{processor}], or set one rate"));
+                .help(format!("add [feedback.{processor}], limit the rate by a contract, or set one rate"));
         }
     }
 }

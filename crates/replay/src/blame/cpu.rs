@@ -438,6 +438,8 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Relegate { .. }
             | DispatchDecision::Sample { .. }
             | DispatchDecision::Latency { .. }
+            | DispatchDecision::Condition { .. }
+            | DispatchDecision::Region { .. }
             | DispatchDecision::Retime { .. }
             | DispatchDecision::Level { .. }
             | DispatchDecision::Pace { .. }

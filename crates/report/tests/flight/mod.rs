@@ -79,6 +79,7 @@ impl Flight {
                 stats: &self.stats,
                 time: vec![TimeSplit { stolen: Span::from_micros(300), ..TimeSplit::default() }],
                 strategies: Vec::new(),
+                contracts: Vec::new(),
                 feedback: &[],
                 causes: Some(&self.seen),
                 ends: &[],

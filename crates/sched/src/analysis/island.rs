@@ -115,6 +115,8 @@ impl Island {
             links: system.links.clone(),
             epochs,
             feedback: Vec::new(),
+            conditions: Vec::new(),
+            contracts: Vec::new(),
             brokered: hyoshi_model::Brokered::default(),
             objects: Vec::new(),
             events: Vec::new(),

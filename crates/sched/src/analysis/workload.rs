@@ -15,7 +15,8 @@ use crate::strategy::Discipline;
 /// Every operation, in the system's order.
 pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     let mut works: Vec<Work> = system.operation_ids().map(|id| work(system, plan, scene, id)).collect();
-    works.iter_mut().zip(system.follow_loops()).for_each(|(work, adapted)| work.adapted = adapted);
+    let adapted = system.follow_loops().into_iter().zip(system.follow_contracts());
+    works.iter_mut().zip(adapted).for_each(|(work, (by_loop, by_contract))| work.adapted = by_loop || by_contract);
     // A silent operation triggers no successor.
     loop {
         let silenced: Vec<usize> =

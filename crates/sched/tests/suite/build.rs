@@ -121,6 +121,8 @@ impl Build {
             chains: self.chains.clone(),
             links: links.collect(),
             feedback: Vec::new(),
+            conditions: Vec::new(),
+            contracts: Vec::new(),
             brokered: Default::default(),
             objects: Vec::new(),
             events: Vec::new(),

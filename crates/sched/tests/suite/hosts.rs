@@ -54,7 +54,7 @@ proptest! {
             let setting = LinkSetting { delay, loss_ppm: 0 };
             let differing = system.links.iter().zip(0..).filter(|(link, _)| link.setting() != setting);
             let links = differing.map(|(_, position)| (position, setting)).collect();
-            system.epochs[0].environment = Environment { links, disabled: vec![] }.into();
+            system.epochs[0].environment = Environment { links, ..Environment::default() }.into();
         });
         prop_assert_eq!(verdicts(&analysed(&region)), verdicts(&analysed(&always)));
     }

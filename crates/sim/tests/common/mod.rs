@@ -48,6 +48,8 @@ impl Build {
             chains: vec![],
             links: vec![],
             feedback: Vec::new(),
+            conditions: Vec::new(),
+            contracts: Vec::new(),
             brokered: Default::default(),
             objects: Vec::new(),
             events: Vec::new(),

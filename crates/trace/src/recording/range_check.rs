@@ -21,6 +21,9 @@ pub struct RangeCheck {
     epochs: usize,
     slots: usize,
     hosts: usize,
+    conditions: usize,
+    /// By contract: the numbers of its conditions and regions.
+    contracts: Vec<(usize, usize)>,
     /// By processor: whether the recording contains it.
     contained: Vec<bool>,
     /// By processor: the time of its dispatcher's last event.
@@ -94,6 +97,8 @@ impl RangeCheck {
             epochs: system.epochs.len().max(1),
             slots: live.fold(0, usize::saturating_add),
             hosts: system.hosts.len(),
+            conditions: system.conditions.len(),
+            contracts: system.contracts.iter().map(|one| (one.conditions.len(), one.regions.len())).collect(),
             contained: vec![true; system.processors.len()],
             last: vec![Instant::ZERO; system.processors.len()],
         }
@@ -158,6 +163,11 @@ impl RangeCheck {
                 let spans = [task.estimate, task.shortest, task.longest];
                 self.operation(at, task.operation).and(spans.into_iter().try_for_each(|span| short(at, span)))
             }
+            Input::Condition { condition, .. } => known(at, "condition", (*condition).into(), self.conditions),
+            Input::Force { contract, region } => {
+                let (_, regions) = self.contract(at, *contract)?;
+                region.iter().try_for_each(|region| known(at, "region", (*region).into(), regions))
+            }
             Input::Enter { index } => self.epoch(at, *index),
             Input::SuspendTriggers { operation, .. } | Input::Depart { operation } | Input::Stay { operation } => {
                 self.operation(at, *operation)
@@ -190,6 +200,15 @@ impl RangeCheck {
             | DispatchDecision::Overload => Ok(()),
             DispatchDecision::Retime { operation, period } | DispatchDecision::Pace { operation, period, .. } => {
                 self.operation(at, *operation).and(short(at, *period))
+            }
+            DispatchDecision::Condition { contract, condition, .. } => {
+                let (conditions, _) = self.contract(at, *contract)?;
+                known(at, "condition", (*condition).into(), conditions)
+            }
+            DispatchDecision::Region { contract, from, to } => {
+                let (_, regions) = self.contract(at, *contract)?;
+                let mut named = from.iter().chain(to);
+                named.try_for_each(|region| known(at, "region", (*region).into(), regions))
             }
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
@@ -233,6 +252,12 @@ impl RangeCheck {
 
     fn epoch(&self, at: Instant, epoch: u16) -> Result<(), RangeError> {
         known(at, "region", epoch.into(), self.epochs)
+    }
+
+    /// The numbers of its conditions and regions.
+    fn contract(&self, at: Instant, contract: u16) -> Result<(usize, usize), RangeError> {
+        known(at, "contract", contract.into(), self.contracts.len())?;
+        Ok(self.contracts[usize::from(contract)])
     }
 
     fn slot(&self, at: Instant, slot: Slot) -> Result<(), RangeError> {

@@ -90,6 +90,8 @@ pub fn periodic(operations: usize) -> System {
         chains: Vec::new(),
         links: Vec::new(),
         feedback: Vec::new(),
+        conditions: Vec::new(),
+        contracts: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
         events: Vec::new(),

@@ -1,0 +1,259 @@
+//! Which regions can begin, decided before anything runs.
+//!
+//! If an expression compares conditions only with constants, its value changes only at these constants. So each
+//! condition has finitely many cases: stale, each constant, and the intervals between. All combinations are tried.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use hyoshi_model::predicate::ConditionReading;
+use hyoshi_model::{ConditionSource, RegionRules};
+
+use crate::limits::SettingLimits;
+
+/// The most combinations that are tried for one level.
+pub const MOST_CASES: usize = 1 << 16;
+
+/// Whether a region can begin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reachability {
+    /// With these readings, if they last: its `enter` holds, and that of no earlier region.
+    Reachable {
+        /// By condition.
+        readings: Vec<ConditionReading>,
+    },
+    /// Its `enter` is never true.
+    Never,
+    /// Whenever its `enter` holds, an earlier region begins first.
+    Hidden,
+    /// It compares conditions with each other, or there are too many combinations, or an earlier region may hide it.
+    Unknown,
+}
+
+/// What is known about a region.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionReach {
+    /// Whether it can begin.
+    pub reach: Reachability,
+    /// Readings with which it ends, if they last; `None` if there are none. Not known with [`Reachability::Unknown`].
+    pub ends: Option<Vec<ConditionReading>>,
+}
+
+/// The possible values of a condition.
+pub fn domain(of: &ConditionSource) -> SettingLimits {
+    match of {
+        ConditionSource::MissRatio(_) | ConditionSource::Utilisation(_) => SettingLimits { least: 0.0, most: 1.0 },
+        ConditionSource::Set(_) => SettingLimits::NONE,
+        ConditionSource::Latency(_) => SettingLimits { least: 0.0, most: f64::INFINITY },
+    }
+}
+
+/// The regions of one level, in file order. `domains` has the possible values of each condition.
+///
+/// *Reachable* is exact for the outer level. In an inner level it means: if the region around it is active. *Never* and
+/// *hidden* hold always.
+pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionReach> {
+    let unknown = RegionReach { reach: Reachability::Unknown, ends: None };
+    let Some(cases) = cases(level, domains) else { return vec![unknown; level.len()] };
+    let mut all: Vec<_> = level.iter().map(|_| RegionReach { reach: Reachability::Never, ends: None }).collect();
+    // By region: the earlier ones that hold in all of its cases, as long as there are any.
+    let mut always: Vec<Vec<bool>> = (0..level.len()).map(|place| vec![true; place]).collect();
+    let mut at_once = vec![true; level.len()];
+    let mut case = vec![0; cases.len()];
+    loop {
+        let readings: Vec<ConditionReading> = cases.iter().zip(&case).map(|(one, place)| one[*place]).collect();
+        let holds = |rules: &RegionRules| rules.enter.as_ref().is_none_or(|enter| enter.evaluate(&readings).holds);
+        let holding: Vec<bool> = level.iter().map(|rules| holds(rules)).collect();
+        for (place, rules) in level.iter().enumerate() {
+            let found = &mut all[place];
+            let leaves = |rules: &RegionRules| rules.leave.as_ref().is_none_or(|leave| leave.evaluate(&readings).holds);
+            if found.ends.is_none() && rules.enter.is_some() && !holding[place] && leaves(rules) {
+                found.ends = Some(readings.clone());
+            }
+            if !holding[place] {
+                continue;
+            }
+            let earlier = &holding[..place];
+            if !earlier.contains(&true) {
+                if !matches!(found.reach, Reachability::Reachable { .. }) {
+                    found.reach = Reachability::Reachable { readings: readings.clone() };
+                }
+            } else if found.reach == Reachability::Never {
+                found.reach = Reachability::Hidden;
+            }
+            always[place].iter_mut().zip(earlier).for_each(|(always, holds)| *always &= holds);
+            at_once[place] &= level.iter().zip(earlier).any(|(rules, holds)| *holds && rules.hold.is_zero());
+        }
+        if !next(&mut case, &cases) {
+            break;
+        }
+    }
+    for (place, found) in all.iter_mut().enumerate() {
+        // An earlier region with a longer `hold` begins later.
+        let one = always[place].iter().zip(level).any(|(always, rules)| *always && rules.hold <= level[place].hold);
+        if found.reach == Reachability::Hidden && !one && !at_once[place] {
+            found.reach = Reachability::Unknown;
+        }
+    }
+    all
+}
+
+/// The cases of each condition that the level uses; `None` if they are not known, or too many.
+fn cases(level: &[&RegionRules], domains: &[SettingLimits]) -> Option<Vec<Vec<ConditionReading>>> {
+    let expressions = || level.iter().flat_map(|rules| rules.enter.iter().chain(&rules.leave));
+    let mut thresholds: Vec<Option<Vec<f64>>> = vec![None; domains.len()];
+    for expression in expressions() {
+        for place in expression.conditions() {
+            thresholds.get_mut(usize::from(place))?.get_or_insert_default();
+        }
+        for (place, constant) in expression.thresholds()? {
+            thresholds.get_mut(usize::from(place))?.get_or_insert_default().push(constant);
+        }
+    }
+    let cases: Vec<_> =
+        thresholds.into_iter().zip(domains).map(|(thresholds, domain)| of_condition(thresholds, *domain)).collect();
+    let count = cases.iter().try_fold(1usize, |count, cases| count.checked_mul(cases.len()))?;
+    (count <= MOST_CASES).then_some(cases)
+}
+
+fn of_condition(thresholds: Option<Vec<f64>>, domain: SettingLimits) -> Vec<ConditionReading> {
+    // The level does not use it.
+    let Some(mut bounds) = thresholds else { return vec![ConditionReading::Stale] };
+    bounds.extend([domain.least, domain.most]);
+    bounds.retain(|bound| (domain.least..=domain.most).contains(bound));
+    bounds.sort_by(f64::total_cmp);
+    bounds.dedup();
+    let between = bounds.windows(2).map(|pair| match (pair[0].is_finite(), pair[1].is_finite()) {
+        (true, true) => pair[0] + (pair[1] - pair[0]) / 2.0,
+        (true, false) => pair[0] + pair[0].abs().max(1.0),
+        (false, true) => pair[1] - pair[1].abs().max(1.0),
+        (false, false) => 0.0,
+    });
+    // The first of several is an example for users.
+    let all = between.chain(bounds.iter().copied()).filter(|value| value.is_finite());
+    all.map(ConditionReading::Fresh).chain([ConditionReading::Stale]).collect()
+}
+
+/// The next combination; false after the last.
+fn next(case: &mut [usize], cases: &[Vec<ConditionReading>]) -> bool {
+    for (place, cases) in case.iter_mut().zip(cases) {
+        *place += 1;
+        if *place < cases.len() {
+            return true;
+        }
+        *place = 0;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::RegionMachine;
+    use alloc::format;
+    use alloc::string::String;
+    use hyoshi_model::predicate::Predicate;
+    use hyoshi_model::{Instant, Span, Stay};
+    use proptest::prelude::*;
+
+    const NAMES: [&str; 2] = ["a", "b"];
+    const ANY: [SettingLimits; 2] = [SettingLimits::NONE; 2];
+    const RATIOS: [SettingLimits; 2] = [SettingLimits { least: 0.0, most: 1.0 }; 2];
+
+    fn rules((enter, leave): (&str, &str), hold: u64) -> RegionRules {
+        let read = |text: &str| {
+            (!text.is_empty()).then(|| Predicate::read(text, &NAMES).unwrap_or_else(|error| panic!("{text}: {error}")))
+        };
+        let (enter, leave, hold) = (read(enter), read(leave), Span::from_millis(hold));
+        RegionRules { parent: None, enter, leave, hold, stay: Stay::default(), latch: false }
+    }
+
+    fn found(level: &[RegionRules], domains: &[SettingLimits]) -> Vec<RegionReach> {
+        reach(&level.iter().collect::<Vec<_>>(), domains)
+    }
+
+    fn names(level: &[(&str, u64)], domains: &[SettingLimits]) -> Vec<&'static str> {
+        let rules: Vec<_> = level.iter().map(|(enter, hold)| rules((enter, ""), *hold)).collect();
+        let name = |one: RegionReach| match one.reach {
+            Reachability::Reachable { .. } => "reachable",
+            Reachability::Never => "never",
+            Reachability::Hidden => "hidden",
+            Reachability::Unknown => "unknown",
+        };
+        found(&rules, domains).into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn regions_that_cannot_begin_are_found() {
+        assert_eq!(names(&[("a > 2", 0), ("a > 3", 0), ("", 0)], &ANY), ["reachable", "hidden", "reachable"]);
+        assert_eq!(names(&[("a > 2 && a < 1", 0), ("", 0)], &ANY), ["never", "reachable"]);
+        assert_eq!(names(&[("a > 1", 0), ("", 0)], &RATIOS), ["never", "reachable"]);
+        assert_eq!(
+            names(&[("a >= 1 || b > 0.5", 0), ("b > 0.6", 0), ("", 0)], &RATIOS),
+            ["reachable", "hidden", "reachable"]
+        );
+        // Two regions together hide the third one; no region remains for the last.
+        let level = [("a > 2", 0), ("a <= 2", 0), ("a > 1", 0), ("stale(a)", 0), ("", 0)];
+        assert_eq!(names(&level, &ANY), ["reachable", "reachable", "hidden", "reachable", "hidden"]);
+        assert_eq!(names(&[("a > b", 0), ("", 0)], &ANY), ["unknown", "unknown"]);
+    }
+
+    #[test]
+    fn a_region_with_a_longer_hold_hides_nothing() {
+        assert_eq!(names(&[("a > 2", 9), ("a > 3", 9), ("", 0)], &ANY), ["reachable", "hidden", "reachable"]);
+        assert_eq!(names(&[("a > 2", 9), ("a > 3", 8), ("", 0)], &ANY), ["reachable", "unknown", "reachable"]);
+    }
+
+    #[test]
+    fn regions_that_never_end_are_found() {
+        let level = [rules(("a > 2", "a > 3"), 0), rules(("a > 1", "b > 1"), 0), rules(("", ""), 0)];
+        let ends: Vec<_> = found(&level, &ANY).into_iter().map(|one| one.ends.is_some()).collect();
+        assert_eq!(ends, [false, true, false]);
+    }
+
+    fn any_expression() -> impl Strategy<Value = String> {
+        let leaf = (0..2usize, 0..5usize, 0..4i32).prop_map(|(name, operator, constant)| match operator {
+            4 => format!("stale({})", NAMES[name]),
+            _ => format!("{} {} {constant}", NAMES[name], ["<", "<=", ">", "=="][operator]),
+        });
+        leaf.prop_recursive(3, 6, 2, |inner| {
+            (inner.clone(), inner, 0..3).prop_map(|(left, right, operator)| match operator {
+                0 => format!("({left} && {right})"),
+                1 => format!("({left} || {right})"),
+                _ => format!("!({left})"),
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_is_what_the_machine_does(
+            regions in prop::collection::vec((any_expression(), any_expression(), 0..3u64), 1..4),
+            readings in prop::collection::vec(prop::array::uniform2(prop::option::of(-1..9i32)), 1..60),
+        ) {
+            let mut level: Vec<_> = regions.iter().map(|(enter, leave, hold)| rules((enter, leave), *hold)).collect();
+            level.push(rules(("", ""), 0));
+            let found = found(&level, &ANY);
+            let machine = || RegionMachine::new(level.clone());
+            for (place, one) in (0..).zip(&found) {
+                if let Reachability::Reachable { readings } = &one.reach {
+                    let mut machine = machine();
+                    (0..4).for_each(|now| machine.step(Instant::from_nanos(now * 1_000_000), readings, |_| {}));
+                    prop_assert!(machine.is_active(place));
+                    // From there it ends with the readings for its end.
+                    if let Some(ends) = &one.ends {
+                        machine.step(Instant::from_nanos(4_000_000), ends, |_| {});
+                        prop_assert!(!machine.is_active(place));
+                    }
+                }
+            }
+            let mut machine = machine();
+            for (now, readings) in (0..).zip(readings) {
+                let readings = readings.map(|one| one.map_or(ConditionReading::Stale, |half| ConditionReading::Fresh(f64::from(half) / 2.0)));
+                machine.step(Instant::from_nanos(now * 1_000_000), &readings, |_| {});
+                let active = machine.active().next().expect("one is active");
+                prop_assert!(!matches!(found[usize::from(active)].reach, Reachability::Never | Reachability::Hidden), "{}", active);
+            }
+        }
+    }
+}

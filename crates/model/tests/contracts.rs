@@ -1,0 +1,92 @@
+//! Contracts: what the file means, and that it is written back.
+
+use hyoshi_model::{ConditionSource, ContractAction, LatencyScope, OperationId, Span, Stay, WindowSummary, read};
+
+const SYSTEM: &str = "name = 'contracts'
+    [operation.track]
+    rate = ['5Hz', '50Hz']
+    wcet = '4ms'
+    count = 2
+    [operation.draw]
+    after = { all = ['track.1'] }
+    wcet = '1ms'
+    [operation.log]
+    every = '20ms'
+    wcet = '2ms'
+    [chain.see]
+    path = ['track.1', 'draw']
+    deadline = '50ms'
+    [condition.battery]
+    value = 80
+    [condition.mode]
+    [contract.load]
+    precedence = 3
+    period = '50ms'
+    [contract.load.watch]
+    late = { of = 'operation.track.miss_ratio', over = '2s' }
+    slow = { of = 'chain.see.latency', over = '1s', as = 'greatest', max_age = '4s' }
+    mode = { of = 'condition.mode' }
+    [[contract.load.region]]
+    name = 'thin'
+    enter = \"late > 0.02 || slow > duration('45ms')\"
+    leave = 'late < 0.005'
+    for = '200ms'
+    stay = { first = '2s', grow = 3, most = '1min' }
+    do = [{ set = 'operation.track.rate', most = '10Hz' }, { report = 'the display is late' }]
+    [[contract.load.region.region]]
+    name = 'mute'
+    enter = 'stale(late)'
+    latch = true
+    do = [{ set = 'operation.log.enabled', to = false }]
+    [[contract.load.region.region]]
+    name = 'quiet'
+    [[contract.load.region]]
+    name = 'normal'
+    do = [{ set = 'operation.track.2.rate', least = '100ms' }]
+    [[epoch]]
+    at = '5s'
+    set = { 'condition.battery.value' = -0.5, 'condition.mode.value' = 2 }
+    [[epoch]]
+    at = '6s'
+    set = { 'condition.battery.value' = 7 }";
+
+#[test]
+fn a_contract_is_read_as_written_and_written_as_read() {
+    let system = read(SYSTEM, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let one = &system.contracts[0];
+    assert_eq!((one.precedence, one.period), (3, Span::from_millis(50)));
+    let [late, slow, mode] = &one.conditions[..] else { panic!("three conditions") };
+    assert_eq!(mode.of, ConditionSource::Set(1));
+    let values: Vec<_> =
+        system.epochs.iter().map(|epoch| [0, 1].map(|place| epoch.environment.condition(place))).collect();
+    let million = |value: i64| Some(value * 1_000_000);
+    assert_eq!(values, [[million(80), None], [Some(-500_000), million(2)], [million(7), million(2)]]);
+    assert_eq!(late.of, ConditionSource::MissRatio(LatencyScope::Operations(vec![OperationId(0), OperationId(1)])));
+    assert_eq!((late.over, late.max_age, late.summary), (Some(Span::from_secs(2)), None, WindowSummary::Mean));
+    assert_eq!((&slow.of, slow.summary), (&ConditionSource::Latency(LatencyScope::Chain(0)), WindowSummary::Greatest));
+    let names: Vec<_> = one.regions.iter().map(|region| (&*region.name, region.rules.parent)).collect();
+    assert_eq!(names, [("thin", None), ("mute", Some(0)), ("quiet", Some(0)), ("normal", None)]);
+    let thin = &one.regions[0];
+    assert_eq!(thin.rules.stay, Stay { first: Span::from_secs(2), grow: 3, most: Span::from_secs(60) });
+    let limit = |id, shortest, longest| ContractAction::LimitPeriod { operation: OperationId(id), shortest, longest };
+    let longest = Span::from_nanos(u64::MAX);
+    let report = ContractAction::Report { text: "the display is late".into() };
+    assert_eq!(
+        thin.actions,
+        [limit(0, Span::from_millis(100), longest), limit(1, Span::from_millis(100), longest), report]
+    );
+    assert_eq!(one.regions[3].actions, [limit(1, Span::ZERO, Span::from_millis(100))]);
+    // `draw` follows `track.1`; `log` is disabled.
+    assert_eq!(system.follow_contracts(), [true, true, true, true]);
+    let written = hyoshi_model::write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    assert_eq!(again, system);
+}
+
+#[test]
+fn contracts_with_a_higher_precedence_come_first() {
+    let more = "\n[contract.other]\nprecedence = 7\nwatch = {}\n[[contract.other.region]]\nname = 'only'
+        [contract.third]\nprecedence = 3\n[[contract.third.region]]\nname = 'only'";
+    let system = read(&format!("{SYSTEM}{more}"), "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    assert_eq!(system.contracts_on(system.contracts[0].processor), [1, 0, 2]);
+}

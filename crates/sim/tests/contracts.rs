@@ -1,0 +1,199 @@
+//! Contracts on executed jobs: regions follow measured conditions, and their limits hold.
+
+use std::collections::BTreeMap;
+
+use crate::common;
+
+use common::*;
+use hyoshi_model::*;
+use hyoshi_replay::{Observer, replay};
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::{ContractHistory, DispatchDecision, TraceEvent};
+use proptest::prelude::*;
+
+/// From 5 s to 12 s, `log` needs twice its worst case.
+const LOAD: &str = "name = 'contract'\n[processor.main]\nstrategy = 'RMS'\n\
+    [operation.track]\nrate = ['5Hz', '50Hz']\nwcet = '8ms'\ntakes = { uniform = ['4ms', '8ms'] }\n\
+    [operation.show]\nevery = '50ms'\nwcet = '10ms'\n\
+    [operation.log]\nevery = '20ms'\nwcet = '6ms'\n\
+    [contract.load]\nwatch = { late = { of = 'operation.show.miss_ratio', over = '2s' } }\n\
+    [[contract.load.region]]\nname = 'thin'\nenter = 'late > 0.02'\nleave = 'late < 0.005'\n\
+    for = '200ms'\nstay = '3s'\ndo = [{ set = 'operation.track.rate', most = '10Hz' }]\n\
+    [[contract.load.region.region]]\nname = 'mute'\nenter = 'late > 0.4'\n\
+    do = [{ set = 'operation.log.enabled', to = false }]\n\
+    [[contract.load.region.region]]\nname = 'verbose'\n\
+    [[contract.load.region]]\nname = 'normal'\n\
+    [[epoch]]\nat = '5s'\nset = { 'operation.log.takes' = '12ms' }\n\
+    [[epoch]]\nat = '12s'\nset = { 'operation.log.takes' = '6ms' }\n";
+
+fn system(text: &str) -> System {
+    read(text, "contract.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
+}
+
+type Events = Vec<(ProcessorId, Instant, TraceEvent)>;
+
+fn run(system: &System, seconds: u64) -> (ContractHistory, Events) {
+    let until = Instant::ZERO + Span::from_secs(seconds);
+    let all = events(system, until);
+    let mut observer = Observer::new(system);
+    all.iter().for_each(|(processor, at, event)| observer.event(*processor, *at, event));
+    let own = all.iter().map(|(_, at, event)| (*at, *event));
+    replay(system, &Plan::new(system, &Strategies::built_in()).unwrap().processors[0], own)
+        .unwrap_or_else(|divergence| panic!("{divergence}"));
+    (observer.figures(until).contracts[0].clone(), all)
+}
+
+/// The nominal releases of an operation.
+fn releases(all: &Events, id: u32) -> Vec<Instant> {
+    let release = |(.., event): &(ProcessorId, Instant, TraceEvent)| match event {
+        TraceEvent::Decision(DispatchDecision::Ready { job, release, .. }) if job.operation.0 == id => Some(*release),
+        _ => None,
+    };
+    all.iter().filter_map(release).collect()
+}
+
+/// The limit cures the misses, so the end of `thin` is a probe. While the load lasts, it fails, and `stay` grows.
+#[test]
+fn a_region_limits_a_rate_until_the_load_falls() {
+    let growing = LOAD.replace("stay = '3s'", "stay = { first = '3s', grow = 2, most = '1min' }");
+    let (history, all) = run(&system(&growing), 30);
+    let steps: Vec<_> = history.steps.iter().filter(|step| step.to.is_some_and(|to| to == 0 || to == 3)).collect();
+    let regions: Vec<_> = steps.iter().filter_map(|step| step.to).collect();
+    assert_eq!(regions, [3, 0, 3, 0, 3], "{steps:?}");
+    let at: Vec<u64> = steps.iter().map(|step| step.at.as_nanos() / 1_000_000).collect();
+    assert!(at.iter().all(|at| at % 100 == 0) && (5_200..6_000).contains(&at[1]), "{at:?}");
+    assert!(at[2] == at[1] + 3_000 && at[4] == at[3] + 6_000, "{at:?}");
+    let gaps = |from: Instant, to: Instant| {
+        // A timer that is armed keeps its expiry.
+        let from = from + Span::from_millis(100);
+        let within: Vec<_> = releases(&all, 0).into_iter().filter(|at| (from..to).contains(at)).collect();
+        within.windows(2).map(|pair| pair[1].since(pair[0])).collect::<Vec<_>>()
+    };
+    let end = Instant::ZERO + Span::from_secs(30);
+    for (place, step) in steps.iter().enumerate() {
+        let to = steps.get(place + 1).map_or(end, |next| next.at);
+        let period = if step.to == Some(0) { 100 } else { 20 };
+        assert!(gaps(step.at, to).iter().all(|gap| *gap == Span::from_millis(period)), "{place}: {steps:?}");
+    }
+}
+
+#[test]
+fn a_region_within_a_region_disables_an_operation() {
+    // Much longer than the processor can serve.
+    let (history, all) = run(&system(&LOAD.replace("'12ms'", "'25ms'")), 30);
+    assert!(history.regions[1].begins > 0, "{history:?}");
+    for step in history.steps.iter().filter(|step| step.to == Some(1)) {
+        let end = history.steps.iter().find(|other| other.from == Some(1) && other.at > step.at);
+        let end = end.map_or(Instant::ZERO + Span::from_secs(30), |end| end.at);
+        assert!(!releases(&all, 2).iter().any(|at| (step.at..end).contains(at)), "from {:?} to {end:?}", step.at);
+    }
+    // It is active only in `thin`.
+    assert!(history.regions[1].total <= history.regions[0].total);
+}
+
+#[test]
+fn an_operation_that_never_runs_is_late() {
+    // `log` uses the whole processor, so no job of `show` ends.
+    let text = LOAD.replace("every = '20ms'", "every = '20ms'\nimportance = 9").replace("'12ms'", "'40ms'");
+    let (history, _) = run(&system(&text.replace("over = '2s'", "over = '500ms'")), 11);
+    assert!(history.regions[0].begins > 0 && history.regions[0].since.is_some(), "{history:?}");
+}
+
+#[test]
+fn a_loop_chooses_within_the_limits_of_a_region() {
+    let looped = "[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '90%'\nperiod = '500ms'\nstart = 'highest'\n";
+    let (history, all) = run(&system(&format!("{LOAD}{looped}")), 30);
+    for step in history.steps.iter().filter(|step| step.to == Some(0)) {
+        let end = history.steps.iter().find(|other| other.from == Some(0) && other.at > step.at);
+        let end = end.map_or(Instant::ZERO + Span::from_secs(30), |end| end.at);
+        let from = step.at + Span::from_millis(200);
+        let within: Vec<_> = releases(&all, 0).into_iter().filter(|at| (from..end).contains(at)).collect();
+        assert!(within.windows(2).all(|pair| pair[1].since(pair[0]) >= Span::from_millis(100)), "{within:?}");
+    }
+    assert!(history.regions[0].begins > 0);
+}
+
+#[test]
+fn an_epoch_sets_a_condition_until_another_one_does() {
+    let text = LOAD.replace("watch = { late", "watch = { mode = { of = 'condition.mode' }, late");
+    let text = text
+        .replace("enter = 'late > 0.02'", "enter = 'mode > 1'")
+        .replace("leave = 'late < 0.005'", "leave = 'mode < 1'");
+    let text = text.replace("set = { 'operation.log.takes' = '12ms' }", "set = { 'condition.mode.value' = 1.5 }");
+    let text = text.replace("set = { 'operation.log.takes' = '6ms' }", "set = { 'condition.mode.value' = -1 }");
+    for (declared, first) in [("", None), ("value = 2", Some(2_000_000))] {
+        let (history, _) = run(&system(&format!("{text}[condition.mode]\n{declared}\n")), 20);
+        let steps = history.steps.iter().filter(|step| step.to.is_some_and(|to| to == 0 || to == 3));
+        let steps: Vec<_> = steps.map(|step| (step.at.as_nanos() / 1_000_000, step.to, step.values[0])).collect();
+        let last = (12_000, Some(3), Some(-1_000_000));
+        let expected = match first {
+            // `for` counts from the first evaluation at which `enter` holds.
+            None => vec![(100, Some(3), None), (5_200, Some(0), Some(1_500_000)), last],
+            first => vec![(100, Some(3), first), (300, Some(0), first), last],
+        };
+        assert_eq!(steps, expected);
+    }
+}
+
+/// The mean of the window, from recorded ends alone: the window has at least `over` and at most a 32nd more.
+fn miss_ratios(all: &Events, id: u32, now: Instant, over: Span) -> (f64, f64) {
+    let mut live = BTreeMap::new();
+    let mut ended: Vec<(Instant, bool)> = Vec::new();
+    for (_, at, event) in all.iter().take_while(|(_, at, _)| *at <= now) {
+        match event {
+            TraceEvent::Decision(DispatchDecision::Ready { job, deadline, .. }) if job.operation.0 == id => {
+                live.insert(*job, *deadline);
+            }
+            TraceEvent::Decision(DispatchDecision::End(end)) if end.job.operation.0 == id && *at < now => {
+                live.remove(&end.job);
+                if end.outcome != hyoshi_trace::JobOutcome::Skipped {
+                    ended.push((*at, end.outcome != hyoshi_trace::JobOutcome::Made));
+                }
+            }
+            _ => {}
+        }
+    }
+    let overdue = live.values().filter(|deadline| now > **deadline).count() as f64;
+    let part = Span::from_nanos(over.as_nanos().div_ceil(32));
+    let ratio = |span: Span| {
+        let within: Vec<_> = ended.iter().filter(|(at, _)| *at + span >= now).collect();
+        let missed = within.iter().filter(|(_, missed)| *missed).count() as f64;
+        (missed + overdue) / (within.len() as f64 + overdue)
+    };
+    let (short, long) = (ratio(over), ratio(over + part));
+    (short.min(long), short.max(long))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn recorded_conditions_are_those_of_the_jobs_and_regions_follow_them(
+        seed in 1..1_000_000u64, busy in 8..30u64, over in 300..3_000u64, stay in 0..4_000u64, hold in 0..500u64,
+    ) {
+        let text = LOAD.replace("'12ms'", &format!("'{busy}ms'")).replace("over = '2s'", &format!("over = '{over}ms'"))
+            .replace("stay = '3s'", &format!("stay = '{stay}ms'")).replace("for = '200ms'", &format!("for = '{hold}ms'"));
+        let system = system(&format!("seed = {seed}\n{text}"));
+        let (history, all) = run(&system, 20);
+        for step in &history.steps {
+            let (least, most) = miss_ratios(&all, 1, step.at, Span::from_millis(over));
+            match step.values[0] {
+                Some(millionths) => {
+                    let value = millionths as f64 / 1e6;
+                    prop_assert!(least - 0.05 <= value && value <= most + 0.05, "{value} in {least}..{most} at {:?}", step.at);
+                }
+                None => prop_assert!(least.is_nan()),
+            }
+            match (step.from, step.to) {
+                (Some(3), Some(0)) => prop_assert!(step.values[0] > Some(20_000)),
+                (Some(0), Some(3)) => prop_assert!(step.values[0] < Some(5_000)),
+                _ => {}
+            }
+        }
+        let thin: Vec<_> = history.steps.iter().filter(|step| step.to == Some(0)).map(|step| step.at).collect();
+        let ended: Vec<_> = history.steps.iter().filter(|step| step.from == Some(0)).map(|step| step.at).collect();
+        for (from, to) in thin.iter().zip(ended) {
+            prop_assert!(to.since(*from) >= Span::from_millis(stay));
+        }
+    }
+}
