@@ -116,6 +116,7 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Latency { .. }
                     | DispatchDecision::Retime { .. }
                     | DispatchDecision::Level { .. }
+                    | DispatchDecision::Admission { .. }
                     | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
@@ -161,6 +162,7 @@ impl<'a> Observer<'a> {
                 | DispatchDecision::Latency { .. }
                 | DispatchDecision::Retime { .. }
                 | DispatchDecision::Level { .. }
+                | DispatchDecision::Admission { .. }
                 | DispatchDecision::Pace { .. },
             ) => self.feedback.event(processor, now, event),
             TraceEvent::Input(input) if input.is_of_loop() => self.feedback.event(processor, now, event),

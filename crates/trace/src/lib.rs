@@ -20,6 +20,7 @@
 
 extern crate alloc;
 
+pub mod admission;
 pub mod agreement;
 pub mod event;
 pub mod feedback_history;
@@ -31,6 +32,7 @@ pub mod split;
 pub mod stats;
 pub mod strategy_history;
 
+pub use admission::{AdmissionOutcome, AdmissionRefusal, ExcessLoad};
 pub use event::{
     CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, JobService, NoProbe,
     Probe, Signal, Slot, Ticket, TraceEvent, Wait,

@@ -37,6 +37,7 @@ mod programs;
 mod replicas;
 mod schema;
 mod settings;
+mod standby;
 mod table;
 mod times;
 mod value;
@@ -249,6 +250,7 @@ fn assemble(
         links.iter().find(|link| link.joins(from, to)).map_or(Span::ZERO, |link| link.delay.1)
     };
     let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, &delay, known.duration);
+    let admissions = standby::admissions(log, &epochs, &operations);
     if log.has_errors() {
         return None;
     }
@@ -273,7 +275,7 @@ fn assemble(
         levels: (0..triggers.len() as u32).map(|one| &*operations.of(OperationId(one)).levels.value).collect(),
         chains: system::tightest(&chains, &triggers),
     };
-    let epochs = epochs::settle(log, &ground, epochs, &written, environments, known.duration);
+    let epochs = epochs::settle(log, &ground, epochs, &written, (environments, admissions), known.duration);
     let guards = guards(&operations, &triggers);
     let built = triggers.into_iter().zip(reads).zip(roots).zip(guards).enumerate();
     let built = built.map(|(position, (((trigger, reads), roots), guard))| {
@@ -288,6 +290,7 @@ fn assemble(
             min_interval: interval(id).map(|interval| interval.value),
             clients: declared.clients.map(|clients| clients.value),
             levels: declared.levels.value.clone(),
+            standby: declared.standby.is_some(),
             calls_any: declared.calls_any,
             reads,
             critical: declared.critical,
@@ -330,6 +333,9 @@ fn assemble(
         return None;
     }
     contents.feedback = feedback::read(log, &top, &contents, &operations)?;
+    if !standby::check(log, &contents, &operations) {
+        return None;
+    }
     let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))

@@ -440,6 +440,7 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Latency { .. }
             | DispatchDecision::Retime { .. }
             | DispatchDecision::Level { .. }
+            | DispatchDecision::Admission { .. }
             | DispatchDecision::Pace { .. }
             | DispatchDecision::Discard { .. } => {}
             DispatchDecision::TimeOut { operation } => self.arrivals.timed_out(*operation),

@@ -130,6 +130,7 @@ impl Build {
                 at: Instant::ZERO,
                 settings: self.settings(),
                 environment: Default::default(),
+                admissions: Default::default(),
             }],
         })
     }

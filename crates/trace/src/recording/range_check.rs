@@ -10,6 +10,7 @@ use core::fmt;
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, ResourceId, Span, System};
 
 use super::RecordedEvent;
+use crate::admission::AdmissionOutcome;
 use crate::event::{CpuEvent, DispatchDecision, Input, JobEnd, Signal, Slot, TraceEvent};
 
 /// Checks the events of a recording one by one, in order.
@@ -159,9 +160,11 @@ impl RangeCheck {
                 self.operation(at, task.operation).and(spans.into_iter().try_for_each(|span| short(at, span)))
             }
             Input::Enter { index } => self.epoch(at, *index),
-            Input::SuspendTriggers { operation, .. } | Input::Depart { operation } | Input::Stay { operation } => {
-                self.operation(at, *operation)
-            }
+            Input::SuspendTriggers { operation, .. }
+            | Input::Depart { operation }
+            | Input::Stay { operation }
+            | Input::Admit { operation }
+            | Input::Withdraw { operation } => self.operation(at, *operation),
             Input::Arrive { operation, nominal, number } => {
                 let number = Instant::from_nanos(*number);
                 self.operation(at, *operation).and(within(at, &[*nominal, number]))
@@ -194,6 +197,10 @@ impl RangeCheck {
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
             | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),
+            DispatchDecision::Admission { operation, outcome } => match outcome {
+                AdmissionOutcome::Admitted { period, .. } => self.operation(at, *operation).and(short(at, *period)),
+                AdmissionOutcome::Withdrawn | AdmissionOutcome::Refused(_) => self.operation(at, *operation),
+            },
             DispatchDecision::Level { operation, level } => self.level(at, *operation, *level),
             DispatchDecision::Send(signal) => self.signal(at, signal),
             DispatchDecision::End(end) => self.end(at, end),
