@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span};
-use hyoshi_trace::{Signal, Slot, Ticket};
+use hyoshi_trace::{AdmissionOutcome, Signal, Slot, Ticket};
 
 use crate::lane::LaneMask;
 
 /// The actions for the caller after an input. It keeps one of these for each dispatcher and passes it to every
 /// [`Dispatcher::handle`](crate::Dispatcher::handle), which allocates nothing in it as long as the caller drains
-/// `sends`, `returned`, `retimed`, `departed` and `cancelled` after each.
+/// `sends`, `returned`, `retimed`, `paced`, `departed` and `cancelled` after each.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
@@ -44,10 +44,13 @@ pub struct Effects {
     /// After `Sample`: the utilisation for the coordinator of the processor's group, in parts per million of the hard
     /// cap. `None` if it was not measured, or while nothing runs that the loop adapts.
     pub sampled: Option<u32>,
-    /// After `Sample`: new periods of operations, for other processors. They accumulate until the caller drains them.
+    /// New periods of operations, which the loop here has set, for other processors. They accumulate until the caller
+    /// drains them.
     pub retimed: Vec<(ProcessorId, OperationId, Span)>,
-    /// After `Sample`, `Join` and `Leave`: new periods of registered clients.
+    /// New periods of registered clients. They accumulate until the caller drains them.
     pub paced: Vec<(u16, Span)>,
+    /// After `Admit` and `Withdraw`: the decision. `None` if the operation is not on standby here.
+    pub admission: Option<AdmissionOutcome>,
     /// Operations that have left this processor: the last job of each has ended. They accumulate until the caller drains
     /// them.
     pub departed: Vec<DepartedOperation>,

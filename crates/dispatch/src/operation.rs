@@ -29,8 +29,7 @@ pub(crate) struct OperationState {
     /// It was critical until an overload lasted.
     pub relegated: bool,
     pub enabled: bool,
-    /// It has several processors.
-    pub moves: bool,
+    pub residence: Residence,
     pub presence: Presence,
     /// It was away at first.
     pub was_away: bool,
@@ -103,6 +102,18 @@ pub(crate) struct OperationState {
     pub successors: Vec<Successor>,
     /// The tickets of its jobs, if predecessors have payloads.
     pub tickets: Option<Tickets>,
+}
+
+/// Whether an operation is always on its processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residence {
+    Permanent,
+    /// It has several processors.
+    Movable,
+    /// It waits for the admission of its root, which may be itself.
+    Standby {
+        root: u32,
+    },
 }
 
 /// How completions of predecessors become releases.
@@ -181,16 +192,22 @@ impl OperationState {
         let place = |plan: &ProcessorPlan| {
             plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
         };
+        let residence = match system.adapted_by(id).filter(|_| system.is_on_standby(id)) {
+            Some(root) => Residence::Standby { root: local_of(root) },
+            None if system.moves(id) => Residence::Movable,
+            None => Residence::Permanent,
+        };
+        let is_away = operation.home.is_some() || matches!(residence, Residence::Standby { .. });
         let mut new = OperationState {
             id,
             critical: operation.critical,
             importance: operation.importance,
             relegated: false,
             enabled: true,
-            moves: system.moves(id),
-            presence: if operation.home.is_some() { Presence::Away } else { Presence::Here },
-            was_away: operation.home.is_some(),
-            timer_is_set: operation.home.is_none(),
+            residence,
+            presence: if is_away { Presence::Away } else { Presence::Here },
+            was_away: is_away,
+            timer_is_set: !is_away,
             period: Span::ZERO,
             adapted_by: system.adapted_by(id),
             adapted: None,

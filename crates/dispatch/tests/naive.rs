@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hyoshi_model::{Deadline, Instant, JobId, OnMiss, OperationId, Preemption, Span, System, Trigger};
 use hyoshi_sched::{Discipline, LevelPosition, ProcessorPlan, Strategies, Traits, Urgency};
-use hyoshi_trace::{DispatchDecision, Input, JobOutcome, JobRequest, Slot, TraceEvent};
+use hyoshi_trace::{AdmissionOutcome, DispatchDecision, Input, JobOutcome, JobRequest, Slot, TraceEvent};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
@@ -279,6 +279,13 @@ impl Naive {
             TraceEvent::Input(Input::Adapt { operation, period }) => {
                 self.set_period(operation, period);
                 self.unranked = true;
+            }
+            // Its first period begins now, unless its last one has not ended.
+            TraceEvent::Decision(DispatchDecision::Admission {
+                operation,
+                outcome: AdmissionOutcome::Admitted { .. },
+            }) => {
+                self.next.entry(operation).and_modify(|(_, due)| *due = now.max(*due));
             }
             TraceEvent::Input(Input::Retime { operation, period })
             | TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => {

@@ -1,6 +1,7 @@
 //! Random sequences of inputs, of a careless caller but never impossible: the dispatcher's decisions are checked
 //! against a small naive model, and a replay of the recorded inputs makes the same decisions.
 
+mod admissions;
 mod naive;
 
 use std::num::NonZeroU32;
@@ -54,6 +55,8 @@ enum Action {
         range: (u64, u64),
     },
     Leave(u16),
+    /// True to admit.
+    Standby(usize, bool),
     Enter(usize),
     Cancel(usize, bool),
     SuspendTriggers(usize, bool),
@@ -78,6 +81,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => proptest::option::weighted(0.9, 0u32..1_200_000).prop_map(Action::Sample),
         1 => (1u64..4_000, (1u64..40, 20u64..80)).prop_map(|(estimate, range)| Action::Join { estimate, range }),
         1 => (0u16..3).prop_map(Action::Leave),
+        2 => (0usize..4, any::<bool>()).prop_map(|(operation, admit)| Action::Standby(operation, admit)),
         1 => (0usize..3).prop_map(Action::Enter),
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
@@ -280,6 +284,7 @@ impl<'a> Caller<'a> {
         let counted = allocation_counter::measure(|| dispatcher.handle(now, input, &mut self.effects));
         assert_eq!(counted.count_total, 0, "{input:?} allocates");
         assert!(self.effects.sends.is_empty(), "one processor sends nothing");
+        self.effects.paced.clear();
         self.check_tickets(input);
         for index in self.checked..self.dispatcher.probe().0.len() {
             let (at, event) = self.dispatcher.probe().0[index];
@@ -403,6 +408,17 @@ impl<'a> Caller<'a> {
                     self.outside(input);
                 }
             }
+            Action::Standby(operation, admit) => {
+                let operation = OperationId(operation as u32);
+                let input = if admit { Input::Admit { operation } } else { Input::Withdraw { operation } };
+                let on_standby = self.system.operation(operation).standby;
+                assert_eq!(self.dispatcher.accepts(self.system, self.now, &input), on_standby);
+                if on_standby {
+                    self.handle(input);
+                    assert!(self.effects.admission.is_some());
+                    self.handle(Input::Tick);
+                }
+            }
             Action::Retime(operation, period) => {
                 let operation = OperationId(operation as u32);
                 self.outside(Input::Retime { operation, period: Span::from_millis(period) });
@@ -490,7 +506,7 @@ fn each_ends_once(events: &[(Instant, TraceEvent)], unfinished: usize) {
 }
 
 /// A loop on the only processor, if it can adapt some operation.
-fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision) -> System {
+fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision, standby: [bool; 4]) -> System {
     let processor = ProcessorId(0);
     if system.adapted_on(processor).is_empty() && system.with_clients_on(processor).next().is_none() {
         return system;
@@ -515,6 +531,17 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision)
             endpoints: Vec::new(),
             insecure: false,
         });
+        for (place, _) in standby.iter().enumerate().filter(|(_, standby)| **standby) {
+            let id = OperationId(place as u32);
+            if contents.obstacle_to_standby(id).is_some() {
+                continue;
+            }
+            contents.operations[place].standby = true;
+            if let [_, first, rest @ ..] = &mut contents.epochs[..] {
+                first.admissions.admit.push(id);
+                rest.iter_mut().for_each(|epoch| epoch.admissions.withdraw.push(id));
+            }
+        }
     })
 }
 
@@ -567,9 +594,13 @@ fn with_contract(system: System) -> System {
     })
 }
 
-fn loops() -> impl Strategy<Value = Option<(FeedbackAlgorithm, RateDivision)>> {
+/// A loop, and the operations on standby, if they can be.
+type LoopChoice = (FeedbackAlgorithm, RateDivision, [bool; 4]);
+
+fn loops() -> impl Strategy<Value = Option<LoopChoice>> {
     let algorithm = one_of(&ALGORITHMS.map(|(algorithm, ..)| algorithm));
-    proptest::option::of((algorithm, one_of(&RateDivision::ALL)))
+    let standby = prop::array::uniform4(prop::bool::weighted(0.4));
+    proptest::option::of((algorithm, one_of(&RateDivision::ALL), standby))
 }
 
 fn play(
@@ -577,7 +608,7 @@ fn play(
     actions: &[Action],
     naive: bool,
     requests: bool,
-    (feedback, contract): (Option<(FeedbackAlgorithm, RateDivision)>, bool),
+    (feedback, contract): (Option<LoopChoice>, bool),
 ) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     // Only requests release the last one.
@@ -590,8 +621,8 @@ fn play(
             contents.operations[3].clients = feedback.map(|_| ClientRates { most: 3, shortest, longest });
         });
     }
-    if let Some((algorithm, divide)) = feedback {
-        system = with_loop(system, algorithm, divide);
+    if let Some((algorithm, divide, standby)) = feedback {
+        system = with_loop(system, algorithm, divide, standby);
     }
     if contract {
         system = with_contract(system);

@@ -11,7 +11,7 @@ use hyoshi_model::System;
 use hyoshi_node::Objects;
 #[cfg(feature = "orb")]
 use hyoshi_orb::Interface;
-use hyoshi_runtime::{Body, JobContext, Node};
+use hyoshi_runtime::{AdmissionControl, Body, JobContext, Node};
 
 /// Bodies by operation; operations without one do built-in work.
 ///
@@ -23,11 +23,15 @@ pub struct Bodies {
     #[cfg(feature = "orb")]
     objects: Objects,
     channel_users: Vec<ChannelUser>,
+    admission_users: Vec<AdmissionUser>,
     later: Option<Later>,
 }
 
 /// Receives the event channel of a run.
 pub(crate) type ChannelUser = Box<dyn FnOnce(EventChannel)>;
+
+/// Receives the control of a run's operations on standby.
+pub(crate) type AdmissionUser = Box<dyn FnOnce(AdmissionControl)>;
 
 type Later = Box<dyn FnOnce(&System) -> Result<Bodies, Box<dyn Error>>>;
 
@@ -105,6 +109,28 @@ impl Bodies {
         self
     }
 
+    /// Passes the control of the run's operations on standby to `user` just before the run begins, for threads outside the
+    /// lanes that admit or withdraw operations.
+    ///
+    /// ```
+    /// use hyoshi::Bodies;
+    ///
+    /// let bodies = Bodies::new().admissions(|admissions| {
+    ///     std::thread::spawn(move || {
+    ///         std::thread::sleep(std::time::Duration::from_secs(5));
+    ///         match admissions.admit("zoom") {
+    ///             Ok(admitted) => println!("zoom has a period of {}", admitted.period),
+    ///             Err(error) => println!("{error}; {}", error.remedy()),
+    ///         }
+    ///     });
+    /// });
+    /// # drop(bodies);
+    /// ```
+    pub fn admissions(mut self, user: impl FnOnce(AdmissionControl) + 'static) -> Self {
+        self.admission_users.push(Box::new(user));
+        self
+    }
+
     /// With the bodies that are created from the system.
     pub(crate) fn complete(mut self, system: &System) -> Result<Bodies, Box<dyn Error>> {
         while let Some(make) = self.later.take() {
@@ -113,6 +139,7 @@ impl Bodies {
             #[cfg(feature = "orb")]
             self.objects.extend(more.objects);
             self.channel_users.extend(more.channel_users);
+            self.admission_users.extend(more.admission_users);
             self.later = more.later;
         }
         #[cfg(feature = "orb")]
@@ -129,6 +156,11 @@ impl Bodies {
     /// The users of the event channel.
     pub(crate) fn take_channel_users(&mut self) -> Vec<ChannelUser> {
         std::mem::take(&mut self.channel_users)
+    }
+
+    /// The users of the control of operations on standby.
+    pub(crate) fn take_admission_users(&mut self) -> Vec<AdmissionUser> {
+        std::mem::take(&mut self.admission_users)
     }
 
     /// The servants of objects.

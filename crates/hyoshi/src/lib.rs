@@ -61,7 +61,10 @@ pub use hyoshi_node::corba_events::{any_of_payload, payload_of_any};
 pub use hyoshi_node::{IdlPayload, object};
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
-pub use hyoshi_runtime::{Body, ChooseError, EmitError, JobContext, Node, RunningNode, SharedError, SharedValue};
+pub use hyoshi_runtime::{
+    AdmissionControl, AdmissionError, AdmittedOperation, Body, ChooseError, EmitError, JobContext, Node, RunningNode,
+    SharedError, SharedValue,
+};
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
 pub use hyoshi_sim::simulate;
 pub use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, JobService, NoProbe, Probe, Stats, TraceEvent};

@@ -371,6 +371,12 @@ fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there(
         "{}",
         denied.err
     );
+    for verb in ["admit command", "withdraw command"] {
+        let denied = ask(verb, "bob").exits(2);
+        assert!(denied.err.contains("--tls-operator"), "{}", denied.err);
+        let refused = ask(verb, "ann").exits(2);
+        assert!(refused.err.contains("operation `command` is not on standby"), "{}", refused.err);
+    }
     let plain = place.hyoshi(&format!("node show --at ssliop://{at} --tls-roots authority.pem")).exits(2);
     assert!(plain.err.contains("--tls-name"), "{}", plain.err);
     ask("stop", "ann").exits(0);

@@ -8,6 +8,7 @@ mod namespaces;
 #[path = "../../idl/tests/golden/tracker.rs"]
 mod tracker_idl;
 
+mod admission;
 mod bad_input;
 mod blocking;
 mod book;

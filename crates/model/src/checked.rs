@@ -1,5 +1,6 @@
 //! A system that follows the rules on which all later crates rely.
 
+use alloc::collections::BTreeSet;
 use core::ops::Deref;
 
 use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion};
@@ -47,6 +48,8 @@ impl System {
     /// - an operation has no service level, or 2 to 8, with rising worst cases and values that do not fall;
     /// - only triggered operations have a timeout or a lifespan;
     /// - further places of an operation follow it, have time as their trigger too, and are on its host;
+    /// - an operation on standby has no [obstacle](Contents::obstacle_to_standby), and starts at its lowest rate;
+    /// - epochs after the first one admit and withdraw operations on standby, each at most once;
     /// - each id is in range.
     pub fn new(contents: Contents) -> System {
         check(&contents);
@@ -192,6 +195,7 @@ fn check(contents: &Contents) {
         assert!(is_levelled(one), "in contract `{name}`, only the last region of each level has no `enter`");
         assert!(concerns_its_processor(contents, one), "contract `{name}` must concern its processor");
     }
+    check_standby(contents);
     for one in &contents.events {
         let known = operations(&one.suppliers) && operations(&one.consumers);
         assert!(known, "event `{}` must have suppliers and consumers of the system", one.name);
@@ -262,4 +266,28 @@ fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::Disable { operation } => is_here(operation),
             ContractAction::Report { .. } => true,
         })
+}
+
+/// Panics if a rule for operations on standby is broken.
+fn check_standby(contents: &Contents) {
+    for id in (0..contents.operations.len() as u32).map(OperationId).filter(|id| contents.operation(*id).standby) {
+        let name = &contents.operation(id).name;
+        if let Some(why) = contents.obstacle_to_standby(id) {
+            panic!("operation `{name}` cannot be on standby: {why}");
+        }
+        let on = contents.operation(id).on;
+        let given = contents.feedback.iter().find(|one| one.processor == on).map(|one| &one.start);
+        if let Some(StartRates::Given(periods)) = given {
+            let place = contents.adapted_on(on).iter().position(|one| one.root == id);
+            let start = place.and_then(|place| periods.get(place));
+            let slowest = contents.setting(0, id).slowest;
+            assert!(start == Some(&slowest), "operation `{name}` on standby must start at its lowest rate");
+        }
+    }
+    for (place, epoch) in contents.epochs.iter().enumerate() {
+        let mut named = BTreeSet::new();
+        let on_standby = |id: &OperationId| contents.operations.get(id.index()).is_some_and(|one| one.standby);
+        let known = epoch.admissions.operations().all(|id| place > 0 && on_standby(&id) && named.insert(id));
+        assert!(known, "epoch `{}` must admit or withdraw operations on standby, once each", epoch.name);
+    }
 }

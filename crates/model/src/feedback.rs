@@ -287,7 +287,7 @@ impl RateDivision {
 impl FeedbackLoop {
     /// The period before the first sample of a root that it adapts.
     pub fn start_of(&self, contents: &Contents, root: OperationId) -> Span {
-        if contents.operation(root).home.is_some() {
+        if contents.operation(root).home.is_some() || contents.operation(root).standby {
             return contents.setting(0, root).slowest;
         }
         let place = match self.start {
@@ -354,7 +354,8 @@ impl FeedbackLoop {
 
 impl Contents {
     /// The declared load of a processor in an epoch at the lowest rates and levels, in parts per million, rounded down.
-    /// It includes as many registered clients as the file allows, and no operation that can only move here later.
+    /// It includes as many registered clients as the file allows, and no operation that can only move here later, or
+    /// that is on standby.
     pub fn least_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let of_clients = self.with_clients_on(processor).filter_map(|id| {
             let clients = self.operation(id).clients.filter(|_| self.setting(epoch, id).enabled)?;
@@ -367,11 +368,11 @@ impl Contents {
     /// The same without registered clients.
     pub fn least_own_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let mut load = u128::from(self.utilisation_ppm(epoch, processor));
-        let movers = (0..self.operations.len() as u32).map(OperationId).filter(|id| {
-            let one = self.operation(*id);
-            one.on == processor && one.home.is_some() && self.setting(epoch, *id).enabled
-        });
-        for id in movers {
+        let is_later = |id: OperationId| self.operation(id).home.is_some() || self.is_on_standby(id);
+        let later = (0..self.operations.len() as u32)
+            .map(OperationId)
+            .filter(|id| self.operation(*id).on == processor && self.setting(epoch, *id).enabled && is_later(*id));
+        for id in later {
             let setting = self.setting(epoch, id);
             let work = u128::from(setting.wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
             load = load.saturating_sub(work / u128::from(setting.period.as_nanos().max(1)));
@@ -379,7 +380,7 @@ impl Contents {
         let adapted = self.adapted_on(processor).into_iter().flat_map(|one| one.here);
         for id in adapted.chain(self.with_levels_on(processor)) {
             let (setting, levels) = (self.setting(epoch, id), &self.operation(id).levels);
-            if !setting.enabled || self.operation(id).home.is_some() {
+            if !setting.enabled || is_later(id) {
                 continue;
             }
             let part = |wcet: Span, period: Span| {

@@ -10,6 +10,7 @@
 //! - [`event`]: events by name, which operations supply and follow.
 //! - [`contract`]: operating regions over measured conditions.
 //! - [`feedback`]: loops that adapt rates; [`control_group`]: those that several processors share.
+//! - [`standby`]: operations that loops admit during a run.
 //! - [`program`]: programs beside the operations, under the CPU broker.
 //! - [`network`]: network devices whose traffic is divided by DSCP.
 //! - [`reservation`]: an amount of CPU time in each period, and shares of a CPU.
@@ -67,6 +68,7 @@ pub mod predicate;
 pub mod program;
 pub mod quantity;
 pub mod reservation;
+pub mod standby;
 pub mod system;
 mod text;
 pub mod time;
@@ -99,6 +101,7 @@ pub use network::{Dscp, NetworkDevice, TrafficClass};
 pub use object::{ClientCeiling, ClientName, ClientRates, ServedObject};
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
+pub use standby::Admissions;
 pub use system::*;
 pub use text::{printable, printable_lines, steers_terminal};
 pub use time::{Instant, Lateness, Span};

@@ -15,6 +15,7 @@ use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId}
 use crate::network::NetworkDevice;
 use crate::object::{ClientRates, ServedObject};
 use crate::program::{Brokered, Program};
+use crate::standby::Admissions;
 use crate::time::{Instant, Span};
 
 /// The fields of a [`System`](crate::System). Methods may panic if a rule of [`System::new`](crate::System::new) is
@@ -271,6 +272,8 @@ pub struct Operation {
     pub clients: Option<ClientRates>,
     /// Its service levels, the shortest worst case first. A feedback loop chooses one for each job.
     pub levels: Vec<ServiceLevel>,
+    /// A periodic operation that releases no job until it is admitted during a run, and none after it is withdrawn.
+    pub standby: bool,
     /// Its body may call any object, at any time, and wait for the reply: `check` knows neither what it calls nor how
     /// long it waits.
     pub calls_any: bool,
@@ -694,6 +697,8 @@ pub struct Epoch {
     pub settings: Arc<[Setting]>,
     /// The state of links and hosts. Shared with the previous epoch if unchanged.
     pub environment: Arc<Environment>,
+    /// The operations on standby that it withdraws and admits. The first epoch has none.
+    pub admissions: Admissions,
 }
 
 /// The state of links and hosts in one epoch. By default all hosts are on, and links are as in [`Contents::links`].

@@ -19,6 +19,7 @@ use crate::ids::{HostId, OperationId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ClientRates, ServedObject};
 use crate::program::{AdvocateWords, Broker};
+use crate::standby::Admissions;
 use crate::system::{
     ChainCarrier, ChosenHops, Deadline, Environment, Epoch, FlushPoint, Guard, Host, IdleStates, OnBusy, OnMiss,
     OnOverrun, Operation, Preemption, Processor, Replication, Setting, Trigger, WhenFull, tightest,
@@ -355,7 +356,8 @@ fn write_feedback(text: &mut String, system: &System, one: &FeedbackLoop, names:
         StartRates::Highest => line(text, "start", quoted("highest")),
         StartRates::Given(periods) => {
             let roots = system.adapted_on(one.processor).into_iter().map(|adapted| adapted.root);
-            let rates = roots.zip(periods).map(|(root, period)| format!("{} = {}", name(names, root), time(*period)));
+            let starts = roots.zip(periods).filter(|(root, _)| !system.operation(*root).standby);
+            let rates = starts.map(|(root, period)| format!("{} = {}", name(names, root), time(*period)));
             line(text, "start", format!("{{ {} }}", rates.collect::<Vec<_>>().join(", ")));
         }
     }
@@ -832,6 +834,9 @@ impl Template<'_> {
                 line(text, key, value);
             }
         }
+        if operation.standby {
+            line(text, "standby", "true");
+        }
         self.write_constants(text, operation);
     }
 
@@ -989,6 +994,12 @@ fn write_epochs(text: &mut String, system: &System, templates: &[Template<'_>]) 
         text.push_str("\n[[epoch]]\n");
         line(text, "at", time(epoch.at.since(Instant::ZERO)));
         line(text, "name", quoted(&epoch.name));
+        let Admissions { withdraw, admit } = &epoch.admissions;
+        for (key, ids) in [("withdraw", withdraw), ("admit", admit)] {
+            if !ids.is_empty() {
+                line(text, key, names(templates, ids));
+            }
+        }
         if !sets.is_empty() {
             text.push_str("[epoch.set]\n");
             for set in &sets {

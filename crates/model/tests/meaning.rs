@@ -188,6 +188,7 @@ fn a_system_of_one_operation_needs_four_lines() {
         payload: 0,
         replication: None,
         home: None,
+        standby: false,
     };
     assert_eq!(system.operations, [operation]);
     let setting = Setting {

@@ -197,6 +197,24 @@ impl NodeClient {
         self.control.cancel_thread(which)
     }
 
+    /// Admits an operation on standby.
+    ///
+    /// # Errors
+    ///
+    /// If the loop of its processor refuses it, it is not on standby there, the node does not answer, or refuses.
+    pub fn admit(&self, operation: &str) -> Result<wire::AdmittedOperation, wire::AdmitError> {
+        self.control.admit(operation)
+    }
+
+    /// Withdraws an admitted operation.
+    ///
+    /// # Errors
+    ///
+    /// If it is not admitted there, the node does not answer, or refuses.
+    pub fn withdraw(&self, operation: &str) -> Result<(), wire::WithdrawError> {
+        self.control.withdraw(operation)
+    }
+
     /// Asks the node to end.
     ///
     /// # Errors

@@ -13,13 +13,13 @@ use hyoshi_orb::{certificate_names, current, minor};
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::Folder;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock};
-use hyoshi_runtime::ChainThreads;
+use hyoshi_runtime::{AdmissionControl, AdmissionError, ChainThreads};
 
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{
-    CancelThreadError, PublishAtRateError, PublishError, RegisterPublisherError, SubscribeError, TakeError,
-    ThreadsError,
+    AdmitError, CancelThreadError, PublishAtRateError, PublishError, RegisterPublisherError, SubscribeError, TakeError,
+    ThreadsError, WithdrawError,
 };
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;
@@ -37,6 +37,7 @@ pub(crate) struct ForOperators {
     pub requests: WatchedObjects,
     pub events: WatchedEvents,
     pub threads: OperatedThreads,
+    pub admissions: AdmissionControl,
     /// Requested when an operator stops the run.
     pub interrupt: Interrupt,
     pub access: OperatorAccess,
@@ -144,11 +145,27 @@ impl wire::Control for ForOperators {
         Ok(self.threads.cancel(which)?)
     }
 
+    fn admit(&self, operation: &str) -> Result<wire::AdmittedOperation, AdmitError> {
+        self.check(true)?;
+        let admitted = self.admissions.admit(operation).map_err(refused)?;
+        let note = admitted.lower_because.unwrap_or_default().to_owned();
+        Ok(wire::AdmittedOperation { period: admitted.period.as_nanos(), note })
+    }
+
+    fn withdraw(&self, operation: &str) -> Result<(), WithdrawError> {
+        self.check(true)?;
+        Ok(self.admissions.withdraw(operation).map_err(refused)?)
+    }
+
     fn stop(&self) -> Result<(), SystemException> {
         self.check(true)?;
         self.interrupt.request();
         Ok(())
     }
+}
+
+fn refused(error: AdmissionError) -> wire::AdmissionRefused {
+    wire::AdmissionRefused { why: error.to_string(), remedy: error.remedy() }
 }
 
 /// Serves the operators of this user at a socket of mode 0600.
@@ -216,7 +233,7 @@ pub struct WholeSystem {
 }
 
 impl WholeSystem {
-    /// Serves the system at `socket`, with the events of a channel and the threads of chains. Before
+    /// Serves the system at `socket`, with the events of a channel, the threads of chains and the operations on standby. Before
     /// [`begin`](Self::begin), operators see a run that waits for hosts. Their `stop` requests `interrupt`.
     ///
     /// # Errors
@@ -226,7 +243,7 @@ impl WholeSystem {
         system: Arc<System>,
         socket: &Path,
         events: Option<EventChannel>,
-        threads: ChainThreads,
+        (threads, admissions): (ChainThreads, AdmissionControl),
         interrupt: Interrupt,
     ) -> Result<WholeSystem, NodeError> {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
@@ -238,6 +255,7 @@ impl WholeSystem {
             requests: requests.clone(),
             events: WatchedEvents::new(events),
             threads: OperatedThreads::new(threads.clone(), None, run),
+            admissions,
             interrupt,
             access: OperatorAccess::User,
         };

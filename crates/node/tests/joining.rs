@@ -200,10 +200,10 @@ fn an_operator_sees_and_stops_a_run_of_all_hosts() {
     let (socket, interrupt) = (folder.join("uav.sock"), Interrupt::manual(Arc::new(Wake::new())));
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let node = Node::new(system.clone(), plan).prepare().unwrap();
-    let threads = node.chain_threads();
-    let all = WholeSystem::serve(system.clone(), &socket, None, threads.clone(), interrupt.clone()).unwrap();
+    let handles = (node.chain_threads(), node.admissions());
+    let all = WholeSystem::serve(system.clone(), &socket, None, handles.clone(), interrupt.clone()).unwrap();
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    let again = WholeSystem::serve(system, &socket, None, threads, interrupt.clone());
+    let again = WholeSystem::serve(system, &socket, None, handles, interrupt.clone());
     assert!(matches!(again, Err(NodeError::Orb(OrbError::Listen { .. }))), "the second run of a system needs another");
     let operator = hyoshi_node::NodeClient::new(Orb::builder(), &format!("unix:{}", socket.display())).unwrap();
     let standing = operator.standing().unwrap();

@@ -122,6 +122,7 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Region { .. }
                     | DispatchDecision::Retime { .. }
                     | DispatchDecision::Level { .. }
+                    | DispatchDecision::Admission { .. }
                     | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
@@ -171,6 +172,7 @@ impl<'a> Observer<'a> {
                 | DispatchDecision::Latency { .. }
                 | DispatchDecision::Retime { .. }
                 | DispatchDecision::Level { .. }
+                | DispatchDecision::Admission { .. }
                 | DispatchDecision::Pace { .. },
             ) => self.feedback.event(processor, now, event),
             TraceEvent::Input(input) if input.is_of_loop() => self.feedback.event(processor, now, event),

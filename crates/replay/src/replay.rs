@@ -156,6 +156,9 @@ impl<'a> Replay<'a> {
                 self.effects.sends.clear();
                 self.effects.returned.clear();
                 self.effects.cancelled.clear();
+                self.effects.retimed.clear();
+                self.effects.paced.clear();
+                self.effects.departed.clear();
                 self.done.inputs += 1;
             }
         }

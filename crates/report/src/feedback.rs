@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hyoshi_model::{FeedbackLoop, Instant, OperationId, Span, System, at_level};
 use hyoshi_trace::stats::Row;
-use hyoshi_trace::{FeedbackHistory, Stats};
+use hyoshi_trace::{AdmissionOutcome, FeedbackHistory, Stats};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub struct FeedbackSummary {
     /// The number of samples.
     pub samples: u64,
     /// The declared utilisation of the adapted operations at the lowest rates and levels, without clients. `None` in a
-    /// group, and if there are clients.
+    /// group, and if there are clients or operations on standby.
     #[serde(skip)]
     pub least_ppm: Option<u64>,
     /// In a group: steps in which a controller found no solution, so it only lowered rates. `None` without a group, and
@@ -58,6 +58,12 @@ pub struct FeedbackSummary {
     /// The number of earlier ones.
     #[serde(skip_serializing_if = "is_zero")]
     pub moves_omitted: u64,
+    /// The latest decisions on operations on standby.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub admissions: Vec<AdmissionSummary>,
+    /// The number of earlier ones.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub admissions_omitted: u64,
     /// The samples, in the order of time; if there are many, each point is the mean of several.
     pub over_time: Vec<SampleSummary>,
 }
@@ -107,6 +113,56 @@ fn is_zero(number: &u64) -> bool {
 impl MoveSummary {
     pub(crate) fn text(&self) -> String {
         format!("`{}` moved to `{}` at {}", self.operation, self.to, nanos(self.at_ns))
+    }
+}
+
+/// A decision on an operation on standby.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AdmissionSummary {
+    /// When the loop decided.
+    pub at_ns: u64,
+    /// The operation.
+    pub operation: String,
+    /// `admitted`, `withdrawn` or `refused`.
+    pub outcome: &'static str,
+    /// Its first period; `None` if it was not admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period_ns: Option<u64>,
+    /// Why it is refused, or below its highest rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip)]
+    remedy: Option<&'static str>,
+}
+
+impl AdmissionSummary {
+    fn new(system: &System, (at, id, outcome): &(Instant, OperationId, AdmissionOutcome)) -> AdmissionSummary {
+        let (word, period, reason) = match outcome {
+            AdmissionOutcome::Admitted { period, .. } => {
+                ("admitted", Some(period.as_nanos()), outcome.lower_because().map(str::to_owned))
+            }
+            AdmissionOutcome::Withdrawn => ("withdrawn", None, None),
+            AdmissionOutcome::Refused(refusal) => ("refused", None, Some(refusal.to_string())),
+        };
+        AdmissionSummary {
+            at_ns: at.as_nanos(),
+            operation: system.operation(*id).name.clone(),
+            outcome: word,
+            period_ns: period,
+            reason,
+            remedy: if let AdmissionOutcome::Refused(refusal) = outcome { Some(refusal.remedy()) } else { None },
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let rate = self.period_ns.map_or(String::new(), |period| format!(" with {}", hertz(period)));
+        let reason = self.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        format!("`{}` was {}{rate} at {}{reason}", self.operation, self.outcome, nanos(self.at_ns))
+    }
+
+    /// What to do about a refusal.
+    pub(crate) fn remedy(&self) -> Option<&'static str> {
+        self.remedy
     }
 }
 
@@ -167,6 +223,9 @@ pub struct RateSummary {
     /// True if the operation was on another of its processors at the end.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub away: bool,
+    /// True if the operation was on standby at the end: not admitted, or withdrawn.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub standby: bool,
     /// The level of the operation with levels among those with this rate on the loop's processor.
     pub level: Option<ServiceLevelSummary>,
     /// When the client joined, and when it left: `None` if it was registered at the end.
@@ -203,6 +262,8 @@ impl RateSummary {
     fn at_the_end(&self) -> String {
         if self.away {
             "elsewhere".into()
+        } else if self.standby {
+            "standby".into()
         } else if self.left_ns.is_some() {
             format!("left at {}", hertz(self.period_ns))
         } else {
@@ -285,6 +346,8 @@ impl FeedbackSummary {
             work.sum::<f64>() / slowest * 1e6
         };
         let least = own.iter().map(at_lowest).sum::<f64>().ceil();
+        let on_standby = |root: OperationId| system.operation(root).standby;
+        let any_standby = own.iter().any(|(root, _)| on_standby(*root));
         let rates = own.into_iter().map(|(root, here)| {
             let setting = system.setting(0, root);
             let (period, changes) = changed.get(&root).copied().unwrap_or_else(|| (of.start_of(system, root), 0));
@@ -306,7 +369,8 @@ impl FeedbackSummary {
             RateSummary {
                 declared_ns: here.iter().map(work).fold(0, u64::saturating_add),
                 measured_ns: here.iter().map(mean).sum(),
-                away: !history.is_present(system, root),
+                away: !on_standby(root) && !history.is_present(system, root),
+                standby: on_standby(root) && !history.is_present(system, root),
                 level: here.iter().find_map(|id| level_of(system, of, history, *id)),
                 operation: system.operation(root).name.clone(),
                 client: None,
@@ -327,11 +391,13 @@ impl FeedbackSummary {
             declared_ns: one.task.estimate.as_nanos(),
             measured_ns: None,
             away: false,
+            standby: false,
             level: None,
             joined_ns: Some(one.joined.as_nanos()),
             left_ns: one.left.map(Instant::as_nanos),
         }));
         let (moves, moves_omitted) = history.arrivals();
+        let (admissions, admissions_omitted) = history.admissions();
         let moved = |(at, id): &(Instant, OperationId)| MoveSummary {
             at_ns: at.as_nanos(),
             operation: system.operation(system.operation(*id).home.unwrap_or(*id)).name.clone(),
@@ -345,7 +411,7 @@ impl FeedbackSummary {
             latency_set: LatencySummary::new(system, of),
             period_ns: of.period.as_nanos(),
             samples: history.samples(),
-            least_ppm: (!of.algorithm.is_of_group() && clients.is_empty()).then_some(least as u64),
+            least_ppm: (!of.algorithm.is_of_group() && clients.is_empty() && !any_standby).then_some(least as u64),
             unsolved_steps: None,
             skipped_steps: None,
             settled_after: settled.map(|place| over_time[..=place].iter().map(|point| point.samples).sum()),
@@ -354,6 +420,8 @@ impl FeedbackSummary {
             clients_omitted,
             moves: moves.iter().map(moved).collect(),
             moves_omitted,
+            admissions: admissions.iter().map(|one| AdmissionSummary::new(system, one)).collect(),
+            admissions_omitted,
             over_time,
         }
     }

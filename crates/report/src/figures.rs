@@ -124,7 +124,7 @@ pub fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { several })
 }
 
-/// The rate of a period in ns.
+/// The rate of a period, for people.
 pub fn hertz(period_ns: u64) -> String {
     let rate = 1e9 / period_ns.max(1) as f64;
     let digits = if rate >= 100.0 {

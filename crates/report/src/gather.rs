@@ -26,7 +26,7 @@ const WORST: usize = 20;
 /// Misses of one operation, or of the instances of one template, among them.
 const WORST_OF_ONE: usize = 3;
 
-/// The most moves of operations in notes.
+/// The most moves of operations in notes, and the most decisions on operations on standby.
 const MOVES: usize = 8;
 
 impl ReportInput<'_> {
@@ -64,6 +64,13 @@ impl ReportInput<'_> {
             topic: "feedback".into(),
             text: one.text(),
             remedy: None,
+        }));
+        let admissions = processors.iter().filter_map(|one| one.feedback.as_ref()).flat_map(|one| &one.admissions);
+        notes.extend(admissions.take(MOVES).map(|one| ReportNote {
+            level: if one.remedy().is_some() { NoteLevel::Degraded } else { NoteLevel::Info },
+            topic: "feedback".into(),
+            text: one.text(),
+            remedy: one.remedy().map(str::to_owned),
         }));
         Summary {
             hyoshi: Head {

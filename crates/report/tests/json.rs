@@ -10,8 +10,8 @@ use hyoshi_model::{Instant, OperationId, ProcessorId, Span};
 use hyoshi_report::Checked;
 use hyoshi_sched::Strategies;
 use hyoshi_trace::{
-    ClientLabel, ContractHistories, DiscardReason, DispatchDecision, FeedbackHistories, Input, RatedClient,
-    StrategyHistories, TimeSplit, TraceEvent,
+    AdmissionOutcome, AdmissionRefusal, ClientLabel, ContractHistories, DiscardReason, DispatchDecision, ExcessLoad,
+    FeedbackHistories, Input, RatedClient, StrategyHistories, TimeSplit, TraceEvent,
 };
 use serde_json::Value;
 
@@ -118,6 +118,51 @@ fn moves() -> [Value; 2] {
         let one = hyoshi_report::FeedbackSummary::new(&system, &system.feedback[place], of, Span::from_secs(140));
         serde_json::to_value(one).unwrap()
     })
+}
+
+const STANDBY: &str = "name = 'standby'\n[processor.main]\n[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
+    [operation.track]\nstandby = true\nrate = ['1Hz', '10Hz']\nwcet = '10ms'\n\
+    [operation.zoom]\nstandby = true\nrate = ['1Hz', '10Hz']\nwcet = '10ms'\n";
+
+/// A loop with 65 decisions on operations on standby.
+fn admissions() -> Value {
+    let system = hyoshi_model::read(STANDBY, "standby.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let mut histories = FeedbackHistories::new(&system);
+    let excess = ExcessLoad { least_ppm: 700_000, most_ppm: 600_000 };
+    let admitted = |millis| AdmissionOutcome::Admitted { period: Span::from_millis(millis), highest: millis == 100 };
+    let outcomes = [
+        admitted(100),
+        AdmissionOutcome::Withdrawn,
+        AdmissionOutcome::Refused(AdmissionRefusal::Load(excess)),
+        admitted(500),
+    ];
+    for number in 0..65 {
+        let outcome = if number < 62 { outcomes[number % 2] } else { outcomes[number - 61] };
+        let operation = OperationId(u32::from(number == 64));
+        let decision = DispatchDecision::Admission { operation, outcome };
+        let at = Instant::ZERO + Span::from_secs(number as u64);
+        histories.event(ProcessorId(0), at, &TraceEvent::Decision(decision));
+    }
+    let of = (&histories.all()[0], &hyoshi_trace::Stats::new(&system));
+    let one = hyoshi_report::FeedbackSummary::new(&system, &system.feedback[0], of, Span::from_secs(70));
+    serde_json::to_value(one).unwrap()
+}
+
+#[test]
+fn admissions_are_listed_with_their_reasons() {
+    let found = admissions();
+    let all = found["admissions"].as_array().unwrap();
+    assert_eq!((all.len(), &found["admissions_omitted"]), (64, &serde_json::json!(1)));
+    let reason = "with this operation, the load at the lowest rates would be 70.0%, above the loop's limit of 60.0%";
+    let expected = serde_json::json!([
+        { "at_ns": 62_000_000_000u64, "operation": "track", "outcome": "withdrawn" },
+        { "at_ns": 63_000_000_000u64, "operation": "track", "outcome": "refused", "reason": reason },
+        { "at_ns": 64_000_000_000u64, "operation": "zoom", "outcome": "admitted", "period_ns": 500_000_000,
+          "reason": "other tasks use the rest of the set point" },
+    ]);
+    assert_eq!(Value::from(all[61..].to_vec()), expected);
+    let standby = |place: usize| found["rates"][place]["standby"].clone();
+    assert_eq!((standby(0), standby(1)), (Value::Bool(true), Value::Null));
 }
 
 #[test]
@@ -312,6 +357,7 @@ fn every_key_of_a_run_is_documented_and_every_documented_key_is_written() {
     keys(&switching(), &mut written);
     keys(&feedback(), &mut written);
     moves().iter().for_each(|one| keys(one, &mut written));
+    keys(&admissions(), &mut written);
     keys(&latency(), &mut written);
     keys(&contract(), &mut written);
     let doc = doc();

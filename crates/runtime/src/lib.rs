@@ -96,6 +96,7 @@
 #![forbid(unsafe_code)]
 
 mod adapted_rates;
+mod admissions;
 mod body;
 mod built_in_work;
 mod calibrate;
@@ -134,6 +135,7 @@ mod threads;
 mod wakeups;
 mod watchdog;
 
+pub use admissions::{AdmissionControl, AdmissionError, AdmittedOperation};
 pub use body::Body;
 pub use calibrate::{CalibrateError, Calibration, CostFigures};
 pub use chain_threads::{CancelOutcome, ChainThread, ChainThreads, LaneSender, SegmentState, ThreadSegment};

@@ -18,6 +18,7 @@ use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
 
+use crate::admissions::AdmissionControl;
 use crate::body::{Body, BodyCell};
 use crate::chain_threads::ChainThreads;
 use crate::claim::{self, CpuClaims};
@@ -447,6 +448,12 @@ impl Prepared {
     pub fn client_rates(&self, processor: ProcessorId) -> Option<ClientRateControl> {
         let part = self.parts.processors.iter().find(|part| part.processor.id == processor)?;
         ClientRateControl::new(&part.processor)
+    }
+
+    /// Admits and withdraws the operations on standby of this process.
+    pub fn admissions(&self) -> AdmissionControl {
+        let processors = self.parts.processors.iter().map(|part| part.processor.clone()).collect();
+        AdmissionControl::new(self.parts.common.clone(), processors)
     }
 
     /// The distributable threads of the file's chains on the processors of this process.

@@ -98,6 +98,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
             at: Instant::ZERO,
             settings: (0..OPERATIONS).map(setting).collect(),
             environment: Default::default(),
+            admissions: Default::default(),
         }],
     })
 }

@@ -353,6 +353,8 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
     #[inline(always)]
     fn handle(&mut self, now: Instant, input: Input) {
         self.dispatcher.handle(now, input, &mut self.effects);
+        // Only known inputs have clients.
+        self.effects.paced.clear();
     }
 
     /// The longest delay from here to another processor.

@@ -105,6 +105,7 @@ fn a_region_entered_out_of_turn_holds_until_another_one_begins() {
         at: at(70.0),
         settings: off.into(),
         environment: Default::default(),
+        admissions: Default::default(),
     });
     let enter = |index| Input::Enter { index };
     let events =
@@ -172,6 +173,7 @@ fn a_rate_adapted_while_the_region_has_one_rate_counts_in_the_next() {
         at: at(35.0),
         settings: ranges.into(),
         environment: Default::default(),
+        admissions: Default::default(),
     });
     let retime = Input::Retime { operation: OperationId(0), period: ms(30.0) };
     let events = play(&build.system(), 120.0, &[(5.0, retime)]);

@@ -265,6 +265,7 @@ fn an_epoch_changes_settings_and_armed_timers_keep_their_expiry() {
         at: Instant::ZERO + ms(15.0),
         settings: faster.into(),
         environment: Default::default(),
+        admissions: Default::default(),
     });
     assert_eq!(build.schedule("p", 30.0), [(0., 1.), (10., 11.), (20., 22.), (24., 26.), (28., 30.)]);
 }
@@ -280,12 +281,14 @@ fn a_disabled_operation_releases_nothing_and_keeps_its_grid() {
         at: Instant::ZERO + ms(5.0),
         settings: off.into(),
         environment: Default::default(),
+        admissions: Default::default(),
     });
     build.0.epochs.push(Epoch {
         name: "2".into(),
         at: Instant::ZERO + ms(35.0),
         settings: on.into(),
         environment: Default::default(),
+        admissions: Default::default(),
     });
     assert_eq!(build.schedule("p", 51.0), [(0., 1.), (40., 41.), (50., 51.)]);
 }

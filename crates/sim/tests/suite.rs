@@ -2,6 +2,7 @@
 
 mod common;
 
+mod admissions;
 mod blame;
 mod bounds;
 mod calls;

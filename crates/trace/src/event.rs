@@ -7,6 +7,7 @@ use core::num::NonZeroU32;
 use hyoshi_model::{HostId, Instant, JobId, MOST_SERVICE_LEVELS, OperationId, ResourceId, Span, System, at_level};
 use serde::{Deserialize, Serialize};
 
+use crate::admission::AdmissionOutcome;
 use crate::rated_client::RatedClient;
 
 /// A position in a dispatcher's table of jobs. It is reused after the job has ended.
@@ -205,6 +206,18 @@ pub enum Input {
         contract: u16,
         /// The region's position in the contract; `None`: conditions decide.
         region: Option<u16>,
+    },
+    /// An operation on standby is to begin. The dispatcher decides, as for the `admit` of an epoch. A `Tick` follows.
+    Admit {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+    },
+    /// An admitted operation releases no more jobs, as for the `withdraw` of an epoch. A `Tick` follows.
+    Withdraw {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
     },
 }
 
@@ -421,6 +434,14 @@ pub enum DispatchDecision {
         from: Option<u16>,
         /// The region that begins.
         to: Option<u16>,
+    },
+    /// A feedback loop has decided on an operation on standby.
+    Admission {
+        /// The operation.
+        #[serde(with = "operation")]
+        operation: OperationId,
+        /// The decision.
+        outcome: AdmissionOutcome,
     },
 }
 

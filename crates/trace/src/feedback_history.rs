@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
 
+use crate::admission::AdmissionOutcome;
 use crate::event::{DispatchDecision, Input, TraceEvent};
 use crate::rated_client::RatedClient;
 
@@ -13,7 +14,7 @@ const MOST: usize = 512;
 /// The most clients of a history. If there are more, the earliest clients that have left are omitted.
 const MOST_CLIENTS: usize = 512;
 
-/// The most moves of a history.
+/// The most moves and admissions of a history, of each kind.
 const MOST_MOVES: usize = 64;
 
 /// A registered client of a loop over time.
@@ -54,7 +55,10 @@ pub struct FeedbackHistory {
     /// The latest arrivals of operations at this processor, and the number of earlier ones.
     moves: Vec<(Instant, OperationId)>,
     moves_omitted: u64,
-    /// Whether an operation that has moved is here.
+    /// The latest decisions on operations on standby, and the number of earlier ones.
+    admissions: Vec<(Instant, OperationId, AdmissionOutcome)>,
+    admissions_omitted: u64,
+    /// Whether an operation that has moved, or that was admitted or withdrawn, is here.
     present: BTreeMap<OperationId, bool>,
     /// The periods as received by the processors of the roots.
     received: BTreeMap<OperationId, (Span, u64)>,
@@ -175,11 +179,21 @@ impl FeedbackHistory {
 
     fn arrive(&mut self, now: Instant, operation: OperationId) {
         self.present.insert(operation, true);
-        if self.moves.len() >= MOST_MOVES {
-            self.moves.remove(0);
-            self.moves_omitted += 1;
-        }
-        self.moves.push((now, operation));
+        push_latest(&mut self.moves, &mut self.moves_omitted, (now, operation));
+    }
+
+    fn admission(&mut self, now: Instant, operation: OperationId, outcome: AdmissionOutcome) {
+        match outcome {
+            AdmissionOutcome::Admitted { .. } => self.present.insert(operation, true),
+            AdmissionOutcome::Withdrawn => self.present.insert(operation, false),
+            AdmissionOutcome::Refused(_) => None,
+        };
+        push_latest(&mut self.admissions, &mut self.admissions_omitted, (now, operation, outcome));
+    }
+
+    /// The latest decisions on operations on standby, and the number of earlier ones.
+    pub fn admissions(&self) -> (&[(Instant, OperationId, AdmissionOutcome)], u64) {
+        (&self.admissions, self.admissions_omitted)
     }
 
     /// The latest arrivals of operations that have moved to this processor, and the number of earlier ones.
@@ -187,9 +201,9 @@ impl FeedbackHistory {
         (&self.moves, self.moves_omitted)
     }
 
-    /// Whether an operation of this processor releases jobs here, and not on another of its processors.
+    /// Whether an operation of this processor releases jobs here: not on another of its processors, and not on standby.
     pub fn is_present(&self, system: &System, operation: OperationId) -> bool {
-        let first = || system.operation(operation).home.is_none();
+        let first = || system.operation(operation).home.is_none() && !system.operation(operation).standby;
         self.present.get(&operation).copied().unwrap_or_else(first)
     }
 
@@ -301,6 +315,9 @@ impl FeedbackHistories {
             TraceEvent::Input(Input::Stay { operation }) => {
                 history.present.insert(*operation, true);
             }
+            TraceEvent::Decision(DispatchDecision::Admission { operation, outcome }) => {
+                history.admission(now, *operation, *outcome);
+            }
             TraceEvent::Input(Input::Join { client, task }) => history.join(now, *client, *task),
             TraceEvent::Input(Input::Leave { client }) => {
                 history.present(*client).into_iter().for_each(|one| one.left = Some(now));
@@ -317,6 +334,15 @@ impl FeedbackHistories {
     pub fn all(&self) -> &[FeedbackHistory] {
         &self.all
     }
+}
+
+/// Adds the newest, and omits the oldest beyond the limit.
+fn push_latest<T>(latest: &mut Vec<T>, omitted: &mut u64, newest: T) {
+    if latest.len() >= MOST_MOVES {
+        latest.remove(0);
+        *omitted += 1;
+    }
+    latest.push(newest);
 }
 
 fn retime(periods: &mut BTreeMap<OperationId, (Span, u64)>, operation: OperationId, period: Span) {

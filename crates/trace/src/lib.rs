@@ -20,6 +20,7 @@
 
 extern crate alloc;
 
+pub mod admission;
 pub mod agreement;
 pub mod contract_history;
 pub mod event;
@@ -32,6 +33,7 @@ pub mod split;
 pub mod stats;
 pub mod strategy_history;
 
+pub use admission::{AdmissionOutcome, AdmissionRefusal, ExcessLoad};
 pub use contract_history::{ContractHistories, ContractHistory, RegionStep, RegionTime};
 pub use event::{
     CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, JobService, NoProbe,

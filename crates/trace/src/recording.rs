@@ -34,7 +34,7 @@ pub const VERSION: u16 = 12;
 /// completion was discarded, no job expired or was skipped, and timeouts did not exist. Before version 9, no job chose a
 /// hop, and no completion was a later copy. Before version 10, no loop sampled. Before version 11, loops had
 /// no clients, and lanes were ranked for each adapted rate. Before version 12, no loop chose service
-/// levels, held a latency or moved operations.
+/// levels, held a latency, or moved or admitted operations.
 pub const OLDEST: u16 = 7;
 
 /// The longest header: more than the largest system file.

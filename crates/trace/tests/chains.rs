@@ -158,8 +158,15 @@ fn nothing_reacts_across_a_region_in_which_the_chain_is_switched_off() {
         at: at(20),
         settings: settings.into(),
         environment: Default::default(),
+        admissions: Default::default(),
     });
-    system.epochs.push(Epoch { name: "on".into(), at: at(100), settings: on, environment: Default::default() });
+    system.epochs.push(Epoch {
+        name: "on".into(),
+        at: at(100),
+        settings: on,
+        environment: Default::default(),
+        admissions: Default::default(),
+    });
     let system = System::new(system);
     let output = |release| JobEnd { origin: at(release), ..job(1, release, at(release), at(release + 5)) };
     let stats = record(&system, &[output(0), output(10), output(100), output(110)]);

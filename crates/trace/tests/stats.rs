@@ -15,6 +15,7 @@ fn each_outcome_is_counted_for_its_class_and_epoch() {
         at: at(100),
         settings: system.epochs[0].settings.clone(),
         environment: Default::default(),
+        admissions: Default::default(),
     };
     let system = system.with(|system| system.epochs.push(second));
     let mut stats = Stats::new(&system);

@@ -193,6 +193,9 @@ pub struct Feedback {
 /// The band around the set point in which levels stay, as a part of the set point.
 const LEVEL_BAND: f64 = 0.05;
 
+/// At most this much declared utilisation is no load: that of tasks that wait for their admission.
+const NO_LOAD: f64 = 1e-6;
+
 impl Feedback {
     /// A loop over these tasks, which may be none at first.
     pub fn new(
@@ -310,12 +313,40 @@ impl Feedback {
         Ok(())
     }
 
+    /// As [`join`](Self::join), but the task gets the place of one without load. [`end`](Self::end) removes it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such place.
+    pub fn begin(&mut self, place: usize, task: AdaptiveTask, period: Span) -> Result<(), FeedbackError> {
+        is_within(place, &task, period)?;
+        self.before[place] = self.assigned();
+        self.set(place, task, period);
+        self.restart(self.assigned());
+        Ok(())
+    }
+
+    /// As [`leave`](Self::leave), but `idle`, a task without load, keeps the place.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such place.
+    pub fn end(&mut self, place: usize, idle: AdaptiveTask) {
+        let before = core::mem::take(&mut self.before[place]);
+        self.set(place, idle, idle.longest());
+        self.restart(self.assigned().max(before));
+    }
+
+    fn set(&mut self, place: usize, task: AdaptiveTask, period: Span) {
+        (self.tasks[place], self.periods[place], self.levels[place]) = (task, period, 0);
+    }
+
     /// The period with which a new task should [`join`](Feedback::join). Its rate is then as far below its highest rate
-    /// as those of the other tasks are on average, by utilisation. `None` without other tasks.
+    /// as those of the other tasks are on average, by utilisation. `None` if the other tasks have no load.
     pub fn fair_period(&self, task: &AdaptiveTask) -> Option<Span> {
         let most: f64 = self.tasks.iter().map(AdaptiveTask::most).sum();
         let present = self.assigned();
-        (present > 0.0).then(|| task.clip(task.shortest().as_nanos() as f64 * (most / present)))
+        (present > NO_LOAD).then(|| task.clip(task.shortest().as_nanos() as f64 * (most / present)))
     }
 
     /// Removes the task at this place; those behind it move up. The other tasks regain the utilisation that they lost
@@ -541,6 +572,38 @@ mod tests {
                 let least: f64 = feedback.tasks().iter().map(AdaptiveTask::least).sum();
                 prop_assert!(feedback.assigned() <= total.max(least) + 1e-6);
                 feedback.leave(first.len());
+                let now = feedback.assigned();
+                prop_assert!((now - total).abs() < 1e-6, "{now} instead of {total}");
+            }
+        }
+
+        #[test]
+        fn a_task_that_begins_and_ends_at_a_place_costs_other_tasks_nothing(
+            first in prop::collection::vec((1u64..20, 20u64..60, 100u64..1_000, 0u32..100), 1..6),
+            begins in prop::collection::vec((1u64..20, 20u64..60, 100u64..1_000), 1..20),
+            place in any::<prop::sample::Index>(),
+            by_value in any::<bool>(),
+        ) {
+            let idle = AdaptiveTask::new(Span::from_nanos(1), MS(1_000), MS(1_000), 0).unwrap();
+            let place = place.index(first.len() + 1);
+            let mut tasks: Vec<_> =
+                first.iter().map(|(estimate, shortest, longest, _)| task(*estimate, *shortest, *longest)).collect();
+            let mut start: Vec<_> = first
+                .iter()
+                .map(|(_, shortest, longest, at)| MS(shortest + (longest - shortest) * u64::from(*at) / 100))
+                .collect();
+            tasks.insert(place, idle);
+            start.insert(place, MS(1_000));
+            let divide = if by_value { "value" } else { "proportional" };
+            let mut feedback = divided(divide, &tasks, StartRates::Given(start)).unwrap();
+            let total = feedback.assigned();
+            for (estimate, shortest, longest) in begins {
+                let new = task(estimate, shortest, longest);
+                feedback.begin(place, new, feedback.fair_period(&new).unwrap()).unwrap();
+                prop_assert_eq!(feedback.tasks()[place], new);
+                let least: f64 = feedback.tasks().iter().map(AdaptiveTask::least).sum();
+                prop_assert!(feedback.assigned() <= total.max(least) + 1e-6);
+                feedback.end(place, idle);
                 let now = feedback.assigned();
                 prop_assert!((now - total).abs() < 1e-6, "{now} instead of {total}");
             }

@@ -13,8 +13,8 @@ use core::fmt;
 
 use hyoshi_control::feedback::AdaptiveTask;
 use hyoshi_model::time::LONGEST_SPAN;
-use hyoshi_model::{ClientRates, Instant, OperationId, ProcessorId, Span, StartRates, System};
-use hyoshi_trace::{DispatchDecision, Probe, RatedClient};
+use hyoshi_model::{ClientRates, Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_trace::{DispatchDecision, ExcessLoad, Probe, RatedClient};
 
 use super::Dispatcher;
 use super::feedback::JobTimes;
@@ -34,7 +34,6 @@ pub(super) struct LoopClients {
     own_load: Vec<u64>,
     /// The greatest load at the lowest rates.
     most_load: u64,
-    start: StartRates,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +118,6 @@ impl JoinRefusal {
 
 impl fmt::Display for JoinRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |ppm: u64| ppm as f64 / 1e4;
         let hertz = |period: &Span| 1e9 / period.as_nanos().max(1) as f64;
         match self {
             JoinRefusal::NoClients => f.write_str("the operation has no `clients` in the system file"),
@@ -138,12 +136,9 @@ impl fmt::Display for JoinRefusal {
             JoinRefusal::Full { most } => {
                 write!(f, "{most} clients are registered, the limit of the operation in the system file")
             }
-            JoinRefusal::Load { least_ppm, most_ppm } => write!(
-                f,
-                "with this client, the load at the lowest rates would be {:.1}%, above the loop's limit of {:.1}%",
-                percent(*least_ppm),
-                percent(*most_ppm)
-            ),
+            JoinRefusal::Load { least_ppm, most_ppm } => {
+                write!(f, "with this client, {}", ExcessLoad { least_ppm: *least_ppm, most_ppm: *most_ppm })
+            }
         }
     }
 }
@@ -179,7 +174,6 @@ impl LoopClients {
             served,
             own_load: (0..system.epochs.len()).map(|epoch| system.least_own_load_ppm(epoch, processor)).collect(),
             most_load: settings.map_or(0, |one| one.most_load_ppm(cap)),
-            start: settings.map(|one| one.start.clone()).unwrap_or_default(),
         }
     }
 
@@ -203,17 +197,17 @@ impl LoopClients {
         self.served(operation).is_some()
     }
 
-    /// The declared load with this task at the lowest rates, in parts per million of the CPU. It includes the free
+    /// The declared load, with this task if there is one, at the lowest rates, in parts per million of the CPU. It includes the free
     /// places, as if their clients had the range of the file: so a client with a high lowest rate leaves room for other
     /// clients.
     fn least_load(
         &self,
         epoch: usize,
-        task: &RatedClient,
+        task: Option<&RatedClient>,
         (leaving, operations): (Option<u16>, &[OperationState]),
     ) -> u64 {
         let own = self.own_load.get(epoch).copied().unwrap_or_default();
-        // It does not include operations that have moved here.
+        // It does not include operations that have moved here or were admitted.
         let arrived = operations.iter().filter(|one| one.was_away && one.is_active());
         let own = arrived.map(|one| (one.declared_utilisation(true) * 1e6) as u64).fold(own, u64::saturating_add);
         let of_operation = |one: &ServedClients| {
@@ -221,7 +215,7 @@ impl LoopClients {
             if !operation.enabled {
                 return 0;
             }
-            let registered = self.registered(leaving).chain([task]);
+            let registered = self.registered(leaving).chain(task);
             let registered = registered.filter(|task| task.operation == one.operation);
             let free = usize::from(one.rates.most).saturating_sub(registered.clone().count()) as u64;
             let work = sum(one.work(operations, |_, wcet| wcet));
@@ -229,6 +223,11 @@ impl LoopClients {
             registered.map(|task| load_ppm(work, task.longest)).fold(free, u64::saturating_add)
         };
         self.served.iter().map(of_operation).fold(own, u64::saturating_add)
+    }
+
+    /// The declared load at the lowest rates, with a client in each place, and its limit.
+    pub fn least_and_most_load(&self, epoch: usize, operations: &[OperationState]) -> (u64, u64) {
+        (self.least_load(epoch, None, (None, operations)), self.most_load)
     }
 
     /// The tasks of registered clients, without one that leaves.
@@ -267,7 +266,7 @@ impl LoopClients {
         let registered = self.registered(leaving).filter(|one| one.operation == claim.operation);
         let free = self.places.iter().position(Option::is_none).map(|place| place as u16).or(leaving);
         let free = free.filter(|_| registered.count() < usize::from(most)).ok_or(JoinRefusal::Full { most })?;
-        let least_ppm = self.least_load(epoch, &task, (leaving, operations));
+        let least_ppm = self.least_load(epoch, Some(&task), (leaving, operations));
         if least_ppm > self.most_load {
             return Err(JoinRefusal::Load { least_ppm, most_ppm: self.most_load });
         }
@@ -323,10 +322,9 @@ impl<P: Probe> Dispatcher<P> {
         self.advance_before(now, effects);
         let Some(mut feedback) = self.feedback.take() else { return };
         let clients = &mut feedback.clients;
-        let start = if clients.start == StartRates::Highest { task.shortest } else { task.longest };
         let law = &mut feedback.law;
         let mut join = |task: AdaptiveTask| {
-            law.as_mut().is_some_and(|law| law.join(task, law.fair_period(&task).unwrap_or(start)).is_ok())
+            law.as_mut().is_some_and(|law| law.join(task, law.fair_period(&task).unwrap_or(task.longest())).is_ok())
         };
         if clients.accepts(client, task) && adaptive(task).is_some_and(&mut join) {
             clients.places[usize::from(client)] = Some(PlacedClient { task: *task, period: Span::ZERO });
@@ -479,6 +477,7 @@ mod tests {
             let input = Input::Sample { utilisation: Some(100_000) };
             dispatcher.handle(Instant::ZERO + Span::from_secs(4 * k), input, &mut effects);
         }
+        effects.paced.clear();
         // At its highest rate: the new one joins at half of that, and the first has the other half.
         let (second, paced) = join(&mut dispatcher, &claim(10, 50, 1_000)).unwrap();
         assert_eq!((second, paced), (1, vec![(0, MS(100)), (1, MS(100))]));
@@ -499,7 +498,7 @@ mod tests {
         assert_eq!(
             dispatcher.feedback.as_ref().unwrap().clients.least_load(
                 0,
-                &claim(10, 50, 1_000),
+                Some(&claim(10, 50, 1_000)),
                 (None, &dispatcher.operations)
             ),
             410_000

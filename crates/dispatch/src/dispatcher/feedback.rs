@@ -46,6 +46,8 @@ pub(super) struct AdaptedHere {
     pub here: Vec<u32>,
     /// The other processors with operations of this rate.
     pub elsewhere: Vec<ProcessorId>,
+    /// The law counts its load, although it is on standby.
+    pub is_admitted: bool,
 }
 
 /// The execution times of an operation's jobs that have ended.
@@ -112,12 +114,16 @@ impl RateLoop {
             elsewhere.sort_unstable();
             elsewhere.dedup();
             let here = one.here.iter().map(|id| local_of[id.index()]).collect();
-            AdaptedHere { root: one.root, here, elsewhere }
+            AdaptedHere { root: one.root, here, elsewhere, is_admitted: false }
         });
         // The last ones have fixed rates.
         let leveled = system.with_levels_on(processor);
-        let leveled =
-            leveled.map(|root| AdaptedHere { root, here: vec![local_of[root.index()]], elsewhere: Vec::new() });
+        let leveled = leveled.map(|root| AdaptedHere {
+            root,
+            here: vec![local_of[root.index()]],
+            elsewhere: Vec::new(),
+            is_admitted: false,
+        });
         let adapted: Vec<_> = adapted.into_iter().chain(leveled).collect();
         let tasks = adapted.iter().map(|one| one.task(operations)).collect();
         let clients = LoopClients::new(system, processor, local_of);
@@ -177,15 +183,21 @@ impl AdaptedHere {
         here.map(|one| sampling.as_nanos() / one.period.as_nanos().max(1)).fold(0, u64::saturating_add)
     }
 
-    fn task(&self, operations: &[OperationState]) -> AdaptiveTask {
+    pub fn task(&self, operations: &[OperationState]) -> AdaptiveTask {
         let first = &operations[self.here[0] as usize];
         if first.presence == Presence::Away {
-            // Until it arrives: without load, and at the lowest rate, with which it will begin.
+            // Until it arrives or is admitted: without load, and at the lowest rate, with which it will begin.
             return AdaptiveTask::of_operations([].into_iter(), (first.range.1, first.range.1));
         }
+        self.task_here(operations)
+    }
+
+    /// Its task while it is here.
+    pub fn task_here(&self, operations: &[OperationState]) -> AdaptiveTask {
+        let range = operations[self.here[0] as usize].range;
         let here = self.here.iter().map(|local| &operations[*local as usize]);
         let parts = here.map(|one| (one.wcet, one.legs, one.importance, &*one.levels));
-        AdaptiveTask::of_operations(parts, first.range)
+        AdaptiveTask::of_operations(parts, range)
     }
 
     /// The operation with service levels.
@@ -223,6 +235,9 @@ impl<P: Probe> Dispatcher<P> {
             contracts.count_utilisation(now, ppm);
         }
         let Some(mut feedback) = self.feedback.take() else { return };
+        if feedback.end_withdrawn(&self.operations) {
+            self.reserve();
+        }
         let RateLoop { law, period, adapted, clients, ended, missed, latency, measured, before, .. } = &mut *feedback;
         *measured = utilisation;
         let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].is_active());

@@ -5,6 +5,7 @@
 //! from other processors, guard timers, dispatch. The caller passes completions first, then signals in the order of
 //! `due`, then inputs from outside (requests, rates, regions, cancellation), then `Tick`, and `LaneRuns` last.
 
+mod admissions;
 mod clients;
 mod contracts;
 mod feedback;
@@ -36,7 +37,7 @@ use crate::hard_cap::HardCapEnforcer;
 use crate::job::{JobState, JobTable, Transition};
 use crate::join::CompletionToken;
 use crate::lane::{LaneMask, LaneState, plans};
-use crate::operation::{Intake, OperationState, numbered_by};
+use crate::operation::{Intake, OperationState, Residence, numbered_by};
 use crate::timers::Timers;
 
 /// The dispatcher of one processor. See the [module](self).
@@ -98,7 +99,7 @@ pub struct Dispatcher<P> {
     lost_jobs: u64,
     /// Releases are omitted: they were due before this dispatcher began.
     absent: bool,
-    /// Operations that leave, but have jobs here.
+    /// Operations that leave or were withdrawn, but have jobs here.
     departing: u32,
     /// A rate has been adapted: the plan's placements no longer hold.
     reranked: bool,
@@ -249,7 +250,9 @@ impl<P: Probe> Dispatcher<P> {
             cancelled: Vec::with_capacity(self.jobs.capacity()),
             retimed: Vec::with_capacity(self.feedback.as_ref().map_or(0, |feedback| feedback.most_retimed())),
             paced: Vec::with_capacity(self.most_clients()),
-            departed: Vec::with_capacity(self.operations.iter().filter(|operation| operation.moves).count()),
+            departed: Vec::with_capacity(
+                self.operations.iter().filter(|one| one.residence == Residence::Movable).count(),
+            ),
             ..Effects::default()
         };
         self.show(&mut effects);
@@ -270,7 +273,7 @@ impl<P: Probe> Dispatcher<P> {
         }
         effects.work = SchedulerWork::default();
         effects.passed_on = 0;
-        effects.paced.clear();
+        effects.admission = None;
         match input {
             Input::Tick => self.tick(now, effects),
             Input::Signal(signal) => effects.lost = !self.signal(now, signal, effects),
@@ -300,6 +303,8 @@ impl<P: Probe> Dispatcher<P> {
             Input::Arrive { operation, nominal, number } => {
                 self.arrive(now, (operation, nominal, number), effects);
             }
+            Input::Admit { operation } => self.admit_now(now, operation, effects),
+            Input::Withdraw { operation } => self.withdraw_now(now, operation, effects),
         }
         if self.departing > 0 {
             self.finish_departures(effects);
@@ -349,6 +354,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Depart { operation } => self.may_depart(*operation),
             Input::Stay { operation } => self.may_stay(*operation),
             Input::Arrive { operation, .. } => self.may_arrive(*operation),
+            Input::Admit { operation } | Input::Withdraw { operation } => self.is_on_standby(*operation),
         }
     }
 

@@ -15,9 +15,9 @@ use hyoshi_trace::Probe;
 
 use super::Dispatcher;
 use crate::effects::{DepartedOperation, Effects};
-use crate::operation::OperationState;
+use crate::operation::{OperationState, Residence};
 
-/// Whether an operation releases jobs on this processor.
+/// Whether an operation that may be [elsewhere or on standby](Residence) releases jobs on this processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Here,
@@ -31,18 +31,24 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn may_depart(&self, id: OperationId) -> bool {
         self.local(id).is_some_and(|local| {
             let one = &self.operations[local as usize];
-            one.moves && one.presence == Presence::Here
+            one.residence == Residence::Movable && one.presence == Presence::Here
         })
     }
 
     /// Whether an operation leaves, but its jobs have not ended.
     pub(super) fn may_stay(&self, id: OperationId) -> bool {
-        self.local(id).is_some_and(|local| self.operations[local as usize].presence == Presence::Departing)
+        self.local(id).is_some_and(|local| {
+            let one = &self.operations[local as usize];
+            one.residence == Residence::Movable && one.presence == Presence::Departing
+        })
     }
 
     /// Whether an operation can arrive at this processor.
     pub(super) fn may_arrive(&self, id: OperationId) -> bool {
-        self.local(id).is_some_and(|local| self.operations[local as usize].presence == Presence::Away)
+        self.local(id).is_some_and(|local| {
+            let one = &self.operations[local as usize];
+            one.residence == Residence::Movable && one.presence == Presence::Away
+        })
     }
 
     pub(super) fn depart(&mut self, now: Instant, id: OperationId, effects: &mut Effects) {
@@ -60,7 +66,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// The operation releases jobs here from now on.
-    fn is_here(&mut self, local: u32) {
+    pub(super) fn is_here(&mut self, local: u32) {
         let one = &mut self.operations[local as usize];
         one.presence = Presence::Here;
         if !core::mem::replace(&mut one.timer_is_set, true) {
@@ -72,15 +78,22 @@ impl<P: Probe> Dispatcher<P> {
     /// If the last job of a departing operation has ended, the operation is away.
     #[cold]
     pub(super) fn finish_departures(&mut self, effects: &mut Effects) {
-        let ended = |one: &&mut OperationState| one.presence == Presence::Departing && one.unfinished == 0;
-        for one in self.operations.iter_mut().filter(ended) {
-            one.presence = Presence::Away;
-            self.departing -= 1;
-            effects.departed.push(DepartedOperation {
-                operation: one.id,
-                nominal: one.nominal,
-                number: one.next_number,
-            });
+        for local in 0..self.operations.len() as u32 {
+            let one = &mut self.operations[local as usize];
+            let (departing, ended) = (one.presence == Presence::Departing, one.unfinished == 0);
+            match one.residence {
+                Residence::Movable if departing && ended => {
+                    one.presence = Presence::Away;
+                    self.departing -= 1;
+                    effects.departed.push(DepartedOperation {
+                        operation: one.id,
+                        nominal: one.nominal,
+                        number: one.next_number,
+                    });
+                }
+                Residence::Standby { root } if root == local && departing && ended => self.finish_withdrawal(root),
+                _ => {}
+            }
         }
     }
 
@@ -100,7 +113,7 @@ impl<P: Probe> Dispatcher<P> {
         self.is_here(local);
     }
 
-    /// Corrects the first timer, of an operation that moves. False if it releases nothing now.
+    /// Corrects the first timer, of an operation that may be away. False if it releases nothing now.
     pub(super) fn is_due(&mut self, due: Instant, local: u32) -> bool {
         let one = &mut self.operations[local as usize];
         if one.presence != Presence::Here {

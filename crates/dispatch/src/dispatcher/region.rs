@@ -2,7 +2,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use hyoshi_model::{Instant, OnOverload, OperationId, ResourceId, Setting, System, utilisation_ppm};
+use hyoshi_model::{Admissions, Instant, OnOverload, OperationId, ResourceId, Setting, System, utilisation_ppm};
 use hyoshi_sched::{Placement, ProcessorPlan};
 use hyoshi_trace::{DispatchDecision, Probe, Slot};
 
@@ -23,6 +23,8 @@ pub(super) struct EpochSettings {
     shares: Vec<Vec<(u64, u64)>>,
     /// Whether the processor's host is off.
     off: Vec<bool>,
+    /// Of operations on the processor.
+    pub(super) admissions: Vec<Admissions>,
 }
 
 impl EpochSettings {
@@ -34,6 +36,7 @@ impl EpochSettings {
             epochs: epochs.clone().map(settings).collect(),
             placements: plans(plan).map(|plan| plan.placements.clone()).collect(),
             shares: epochs.map(|epoch| shares(system, plan, epoch)).collect(),
+            admissions: system.epochs.iter().map(|epoch| admissions(system, plan, &epoch.admissions)).collect(),
             off: system.epochs.iter().map(|epoch| !epoch.environment.enables(host)).collect(),
         }
     }
@@ -61,6 +64,7 @@ impl<P: Probe> Dispatcher<P> {
             self.switch_off(now, effects);
         }
         self.off = off;
+        self.begin_admissions(now, (index, self.system_epochs[index]), effects);
     }
 
     /// A region begins at another time than its epoch. Later epochs still begin at their time.
@@ -70,6 +74,7 @@ impl<P: Probe> Dispatcher<P> {
             self.begin_next_epoch(now, effects);
         }
         self.set_region(now, index.into(), effects);
+        self.begin_admissions(now, (index.into(), now), effects);
     }
 
     fn set_region(&mut self, now: Instant, index: usize, effects: &mut Effects) {
@@ -208,6 +213,14 @@ impl<P: Probe> Dispatcher<P> {
             }
         }
     }
+}
+
+/// The admissions of a processor's operations.
+fn admissions(system: &System, plan: &ProcessorPlan, all: &Admissions) -> Admissions {
+    let here = |ids: &[OperationId]| -> Vec<OperationId> {
+        ids.iter().copied().filter(|id| system.operation(*id).on == plan.processor).collect()
+    };
+    Admissions { withdraw: here(&all.withdraw), admit: here(&all.admit) }
 }
 
 /// The declared utilisation of each operation's critical and other jobs, in parts per million.

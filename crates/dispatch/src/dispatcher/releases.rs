@@ -11,7 +11,7 @@ use crate::effects::Effects;
 use crate::job::{Job, JobState, Transition};
 use crate::join::{CompletionToken, DroppedCompletion};
 use crate::lane::LaneState;
-use crate::operation::{Intake, OperationState};
+use crate::operation::{Intake, OperationState, Residence};
 use crate::tickets::{TicketSet, Tickets};
 use crate::timers::Timers;
 
@@ -30,7 +30,7 @@ impl<P: Probe> Dispatcher<P> {
 
     pub(super) fn arrive_periodic(&mut self, now: Instant, effects: &mut Effects) {
         let Some((due, local)) = self.arrivals.due(now) else { return };
-        if self.operations[local as usize].moves && !self.is_due(due, local) {
+        if self.operations[local as usize].residence != Residence::Permanent && !self.is_due(due, local) {
             return;
         }
         let operation = &mut self.operations[local as usize];

@@ -45,6 +45,10 @@ pub(super) fn can_freeze(file: &str, system: &System, host: Option<HostId>) -> R
         ));
         return Err(error.help("omit --freeze, or name one processor in `on`"));
     }
+    if let Some(one) = system.operations.iter().find(|operation| operation.standby) {
+        let error = CliError::new(format!("cannot freeze the rate of `{}`, which is on standby", one.name));
+        return Err(error.help("omit --freeze, or remove `standby` from the file"));
+    }
     if let Some(one) = system.operations.iter().find(|operation| !operation.levels.is_empty()) {
         let error = CliError::new(format!("`{}` has service levels, which cannot be frozen", one.name));
         return Err(error.help("omit --freeze, or replace `levels` by `wcet` in the file"));

@@ -1,14 +1,16 @@
-//! `hyoshi node`: lists the nodes on this machine, shows the state of one, or stops it.
+//! `hyoshi node`: lists the nodes on this machine, shows the state of one, admits operations, or stops it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use hyoshi_model::{Span, printable_lines};
-use hyoshi_node::idl::hyoshi_node::{NodeStanding, OutputCounts, PeerStanding};
+use hyoshi_node::idl::hyoshi_node::{
+    AdmissionRefused, AdmitError, AdmittedOperation, NodeStanding, OutputCounts, PeerStanding, WithdrawError,
+};
 use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
-use hyoshi_report::figures::time;
+use hyoshi_report::figures::{hertz, time};
 use hyoshi_report::terminal::TerminalStyle;
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 use serde_json::{Value as Json, json};
@@ -32,6 +34,7 @@ pub(super) struct NodeAddress {
 #[command(after_help = "`hyoshi run FILE` runs all hosts in one node, `hyoshi run FILE --host NAME` only one:\n  \
                   hyoshi node list\n  \
                   hyoshi node show\n  \
+                  hyoshi node admit track\n  \
                   hyoshi node stop --at ssliop://10.0.0.2:7447 --tls-roots plant.pem --tls-cert ann.pem")]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -40,12 +43,22 @@ pub(super) struct Arguments {
     node: NodeAddress,
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Debug, Subcommand)]
 enum Verb {
     /// List this user's nodes on this machine
     List,
     /// Show the state of a node, and its view of the other hosts
     Show,
+    /// Admit an operation with `standby = true`: it releases jobs if the feedback loop of its processor accepts it
+    Admit {
+        /// The operation in the file of the run
+        operation: String,
+    },
+    /// Withdraw an admitted operation: it releases no more jobs
+    Withdraw {
+        /// The operation in the file of the run
+        operation: String,
+    },
     /// End a node's run, as SIGTERM does
     Stop,
 }
@@ -56,6 +69,8 @@ impl Arguments {
         match self.verb {
             Verb::List => "node list",
             Verb::Show => "node show",
+            Verb::Admit { .. } => "node admit",
+            Verb::Withdraw { .. } => "node withdraw",
             Verb::Stop => "node stop",
         }
     }
@@ -91,7 +106,7 @@ const OUTPUTS: [Column; 7] = [
 ];
 
 pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
-    match (arguments.verb, &arguments.node.at) {
+    match (&arguments.verb, &arguments.node.at) {
         (Verb::List, Some(_)) => Err(CliError::new("`node list` lists the nodes of this machine")
             .help("`hyoshi node show --at ADDRESS` shows a node of another machine")),
         (Verb::List, None) => list(&arguments.node)?.print(arguments.name(), format),
@@ -99,6 +114,30 @@ pub(super) fn node(arguments: &Arguments, format: Format) -> Result<VerbOutcome,
             let (client, at) = find(&arguments.node)?;
             let standing = client.standing().map_err(|raised| failed(&at, raised))?;
             show(&standing, &at).print(arguments.name(), format)
+        }
+        (Verb::Admit { operation }, _) => {
+            let (client, at) = find(&arguments.node)?;
+            let admitted = client.admit(operation).map_err(|error| match error {
+                AdmitError::AdmissionRefused(why) => refused(&why),
+                AdmitError::System(raised) => failed(&at, raised),
+            })?;
+            let AdmittedOperation { period, note } = admitted;
+            let because = if note.is_empty() { "its highest rate".to_owned() } else { format!("a lower rate: {note}") };
+            let json = json!({
+                "admitted": operation, "period_ns": period, "reason": (!note.is_empty()).then_some(&note), "at": at,
+            });
+            let text = format!("admitted {operation} with {}, {because}\n", hertz(period));
+            VerbOutput { text: OutputText::Lines(text), json }.print(arguments.name(), format)
+        }
+        (Verb::Withdraw { operation }, _) => {
+            let (client, at) = find(&arguments.node)?;
+            client.withdraw(operation).map_err(|error| match error {
+                WithdrawError::AdmissionRefused(why) => refused(&why),
+                WithdrawError::System(raised) => failed(&at, raised),
+            })?;
+            let text = format!("withdrew {operation}: it releases no more jobs\n");
+            VerbOutput { text: OutputText::Lines(text), json: json!({ "withdrawn": operation, "at": at }) }
+                .print(arguments.name(), format)
         }
         (Verb::Stop, _) => {
             let (client, at) = find(&arguments.node)?;
@@ -169,6 +208,10 @@ pub(super) fn failed(at: &str, exception: SystemException) -> CliError {
     let help = super::tls::help(&exception).filter(|_| exception.minor != minor::BROKER_NAME);
     let error = ClientError::System { at: at.to_owned(), exception };
     CliError::new(&error).help(help.unwrap_or(error.remedy()))
+}
+
+fn refused(refused: &AdmissionRefused) -> CliError {
+    CliError::new(&refused.why).help(&refused.remedy)
 }
 
 fn list(arguments: &NodeAddress) -> Result<VerbOutput, CliError> {

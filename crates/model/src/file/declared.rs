@@ -28,6 +28,8 @@ pub(super) struct DeclaredOperation<'a> {
     pub clients: Option<AtPlace<ClientRates>>,
     /// Its service levels, the shortest worst case first.
     pub levels: AtPlace<Vec<ServiceLevel>>,
+    /// It waits for its admission. The place of the key.
+    pub standby: Option<Place>,
     pub calls: Option<DeclaredCall<'a>>,
     /// Its body may call any object.
     pub calls_any: bool,

@@ -19,6 +19,7 @@ use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, shortened};
 use crate::ids::{OperationId, ProcessorId};
+use crate::standby::Admissions;
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
 
@@ -30,6 +31,8 @@ pub(super) struct DeclaredEpoch<'a> {
     changes: Vec<Change<'a>>,
     programs: Vec<NamedChange<'a>>,
     environment: Vec<NamedChange<'a>>,
+    withdraw: Vec<AtPlace<&'a str>>,
+    admit: Vec<AtPlace<&'a str>>,
 }
 
 /// A new value of a key of a program, a link, a host or a condition: its section and name, the key, and the place of the value.
@@ -46,7 +49,16 @@ impl<'a> DeclaredEpoch<'a> {
     }
 
     fn new(name: String, at: Span, place: Place) -> Self {
-        DeclaredEpoch { name, at, place, changes: Vec::new(), programs: Vec::new(), environment: Vec::new() }
+        DeclaredEpoch {
+            name,
+            at,
+            place,
+            changes: Vec::new(),
+            programs: Vec::new(),
+            environment: Vec::new(),
+            withdraw: Vec::new(),
+            admit: Vec::new(),
+        }
     }
 
     /// Whether it begins within the duration from the command line.
@@ -62,6 +74,11 @@ impl<'a> DeclaredEpoch<'a> {
     /// Its changes of links, hosts and conditions.
     pub fn of_environment(&self) -> &[NamedChange<'a>] {
         &self.environment
+    }
+
+    /// The operations that it withdraws and admits.
+    pub fn admissions(&self) -> (&[AtPlace<&'a str>], &[AtPlace<&'a str>]) {
+        (&self.withdraw, &self.admit)
     }
 
     /// For error messages.
@@ -116,6 +133,8 @@ pub(super) fn read<'a>(log: &mut Log, top: &Table<'a>, duration: Span) -> Vec<De
         let name = name.map_or_else(|| epochs.len().to_string(), |name| name.value.to_string());
         let set = table.given(log, "set", |given| given.table("set = { \"operation.NAME.KEY\" = ... }"));
         let mut epoch = DeclaredEpoch::new(name, at, place);
+        let mut names = |key| table.read(log, key, InputValue::texts).map_or(Vec::new(), |names| names.value);
+        (epoch.withdraw, epoch.admit) = (names("withdraw"), names("admit"));
         if let Some(set) = set {
             collect(log, &mut Vec::new(), set.value, &mut epoch);
         }
@@ -434,11 +453,12 @@ pub(super) fn settle(
     ground: &SettingInputs<'_>,
     epochs: Vec<DeclaredEpoch<'_>>,
     written: &[Option<Vec<Arc<Written>>>],
-    environments: Vec<Arc<Environment>>,
+    (environments, admissions): (Vec<Arc<Environment>>, Vec<Admissions>),
     duration: Option<Span>,
 ) -> Vec<Epoch> {
     let mut settled: Vec<Epoch> = Vec::with_capacity(epochs.len());
-    for ((epoch, written), environment) in epochs.into_iter().zip(written).zip(environments) {
+    let states = environments.into_iter().zip(admissions);
+    for ((epoch, written), (environment, admissions)) in epochs.into_iter().zip(written).zip(states) {
         log.silence(!epoch.is_within(duration));
         let settings = match (written, settled.last()) {
             (None, Some(last)) => last.settings.clone(),
@@ -446,7 +466,7 @@ pub(super) fn settle(
             (None, None) => Arc::from([]),
         };
         let at = Instant::from_nanos(epoch.at.as_nanos());
-        settled.push(Epoch { name: epoch.name, at, settings, environment });
+        settled.push(Epoch { name: epoch.name, at, settings, environment, admissions });
     }
     log.silence(false);
     settled

@@ -226,6 +226,12 @@ fn start(
                 sound = false;
                 continue;
             };
+            if contents.operation(adapted[at].root).standby {
+                log.error(name.place, format!("`{}` on standby has no start rate", operations.name(id)))
+                    .help("remove it: the loop chooses the rate when it admits the operation");
+                sound = false;
+                continue;
+            }
             let setting = contents.setting(0, adapted[at].root);
             if !(setting.period..=setting.slowest).contains(&period) {
                 let range = format!("its periods are {} to {}", setting.period, setting.slowest);

@@ -663,6 +663,12 @@ const OPERATION: &[Key] = &[
         "Its jobs call a method, waiting without the run token. Or \"any\": its body calls objects that the file does \
         not name.",
     ),
+    key(
+        "standby",
+        Kind::Truth,
+        Value("false"),
+        "True: it releases no job until it is admitted, by an epoch or by `hyoshi node admit`; for adapted rates.",
+    ),
     key("reads", Kind::Names("operation"), Value("[]"), "It reads their latest values; they do not trigger it."),
     key("phase", Kind::Time, Value("\"0s\""), "When the first period begins."),
     key(
@@ -1206,6 +1212,18 @@ const EPOCH: &[Key] = &[
         Kind::Settings,
         Described("nothing changes"),
         "New values: \"operation.NAME.KEY\", \"link.A-B.KEY\" or \"host.NAME.enabled\" = value.",
+    ),
+    key(
+        "withdraw",
+        Kind::Names("operation"),
+        Value("[]"),
+        "Operations with `standby` that release no more jobs, until they are admitted again.",
+    ),
+    key(
+        "admit",
+        Kind::Names("operation"),
+        Value("[]"),
+        "Operations with `standby` that begin, if the loop accepts them.",
     ),
 ];
 

@@ -38,6 +38,7 @@ mod programs;
 mod replicas;
 mod schema;
 mod settings;
+mod standby;
 mod table;
 mod times;
 mod value;
@@ -253,6 +254,7 @@ fn assemble(
         links.iter().find(|link| link.joins(from, to)).map_or(Span::ZERO, |link| link.delay.1)
     };
     let written = epochs::accumulate(log, &epochs, &operations, edges, &mut files, &delay, known.duration);
+    let admissions = standby::admissions(log, &epochs, &operations);
     if log.has_errors() {
         return None;
     }
@@ -277,7 +279,7 @@ fn assemble(
         levels: (0..triggers.len() as u32).map(|one| &*operations.of(OperationId(one)).levels.value).collect(),
         chains: system::tightest(&chains, &triggers),
     };
-    let epochs = epochs::settle(log, &ground, epochs, &written, environments, known.duration);
+    let epochs = epochs::settle(log, &ground, epochs, &written, (environments, admissions), known.duration);
     let guards = guards(&operations, &triggers);
     let built = triggers.into_iter().zip(reads).zip(roots).zip(guards).enumerate();
     let built = built.map(|(position, (((trigger, reads), roots), guard))| {
@@ -292,6 +294,7 @@ fn assemble(
             min_interval: interval(id).map(|interval| interval.value),
             clients: declared.clients.map(|clients| clients.value),
             levels: declared.levels.value.clone(),
+            standby: declared.standby.is_some(),
             calls_any: declared.calls_any,
             reads,
             critical: declared.critical,
@@ -340,6 +343,9 @@ fn assemble(
         return None;
     }
     contents.feedback = feedback::read(log, &top, (&contents, &operations), known.set_points)?;
+    if !standby::check(log, &contents, &operations) {
+        return None;
+    }
     contents.contracts = contracts::read(log, &top, &contents, &operations)?;
     let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);

@@ -49,6 +49,10 @@ impl<'a> DeclaredOperation<'a> {
             min_interval: table.given(log, "min_interval", InputValue::positive_time),
             clients,
             written: read_written(log, table, (files, levels.as_ref()), burst.map(|(_, within)| within)),
+            standby: table
+                .given(log, "standby", InputValue::truth)
+                .filter(|given| given.value)
+                .map(|given| given.place),
             calls: read_calls(log, table),
             calls_any: read_calls_any(log, table),
             part: CallPhase::Whole,
@@ -127,6 +131,7 @@ impl<'a> DeclaredOperation<'a> {
         if calls {
             let chain = "move the load chain to an operation that this one triggers";
             refuse("repeat", "is not for operations that call", chain);
+            refuse("standby", "is not for operations that call", "remove it, or remove `calls`");
             let caller = "set it on an operation that triggers this one";
             refuse("timeout", "is not for operations that call", caller);
             refuse("lifespan", "is not for operations that call", caller);

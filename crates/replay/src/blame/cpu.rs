@@ -442,6 +442,7 @@ impl<'a> CpuTracker<'a> {
             | DispatchDecision::Region { .. }
             | DispatchDecision::Retime { .. }
             | DispatchDecision::Level { .. }
+            | DispatchDecision::Admission { .. }
             | DispatchDecision::Pace { .. }
             | DispatchDecision::Discard { .. } => {}
             DispatchDecision::TimeOut { operation } => self.arrivals.timed_out(*operation),

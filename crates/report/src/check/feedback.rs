@@ -49,6 +49,9 @@ pub struct LoopCheck {
     /// The latency that it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyCheck>,
+    /// The operations on standby. The other figures do not include them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub standby: Vec<String>,
     /// Whether it can fill the processor, so that only the caps leave time for other work.
     pub may_starve: bool,
     /// The greatest ratio of the times in `takes` to the worst case, of an adapted operation in any epoch.
@@ -132,14 +135,17 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
     let bounded = bound(system, report, of.processor);
     let bound = bounded.as_ref().ok().copied();
     let part = |work: f64, period: u64| work / period.max(1) as f64 / cap;
-    let tasks = LoopTask::all(system, of);
-    let sum = |part: fn(&LoopTask) -> f64| tasks.iter().map(part).sum::<f64>() / cap;
-    let mut range = [sum(|one| one.task.least()), sum(|one| one.task.most())];
-    let mut start = sum(LoopTask::start);
+    // The loop begins without those on standby.
+    let (standby, tasks): (Vec<_>, Vec<_>) =
+        LoopTask::all(system, of).into_iter().partition(|one| one.standby.is_some());
+    let sum = |tasks: &[LoopTask], part: fn(&LoopTask) -> f64| tasks.iter().map(part).sum::<f64>() / cap;
+    let mut range = [sum(&tasks, |one| one.task.least()), sum(&tasks, |one| one.task.most())];
+    let mut start = sum(&tasks, LoopTask::start);
     // The load that the loop does not adapt, at the declared times.
     let one_client = |id| part(system.work_of_request(0, id) as f64, system.setting(0, id).period.as_nanos());
     let counted: f64 = system.with_clients_on(of.processor).map(one_client).sum();
-    let fixed = (analysed.utilisation_ppm as f64 / 1e6 / cap - range[1] - counted).max(0.0);
+    let waiting = sum(&standby, |one| one.task.most());
+    let fixed = (analysed.utilisation_ppm as f64 / 1e6 / cap - range[1] - waiting - counted).max(0.0);
     // As many registered clients as the file allows.
     for id in system.with_clients_on(of.processor) {
         let Some(clients) = system.operation(id).clients else { continue };
@@ -187,6 +193,7 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
         may_starve: model.may_starve(of.gains.ga),
         takes: greatest_ratio(system, of),
         omitted: omitted(system, of),
+        standby: standby.iter().filter_map(|one| Some(system.operation(one.standby?).name.clone())).collect(),
         latency: LatencyCheck::new(system, of, &model, cap),
         lowest_ppm: (!levels.is_empty()).then(|| ((range[0] + fixed) * 1e6).round() as u64),
         levels,
@@ -299,6 +306,12 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
         let fit = one.levels.iter().map(|one| format!("{} {}", one.operation, one.level)).collect::<Vec<_>>();
         remarks.push(format!("levels that fit if jobs need their worst case: {}", fit.join(", ")));
         remarks.push(format!("{} at the lowest levels and rates", percent(lowest)));
+    }
+    if !one.standby.is_empty() {
+        remarks.push(format!(
+            "on standby: {}; proofs count their jobs, the load at the lowest rates does not",
+            one.standby.join(", ")
+        ));
     }
     match one.unreachable {
         Some("lowest") => remarks.push(format!(

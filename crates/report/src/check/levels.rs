@@ -20,6 +20,8 @@ pub(super) struct LoopTask {
     level: usize,
     /// Its operation with levels.
     leveled: Option<OperationId>,
+    /// Its first operation, if that is on standby.
+    pub standby: Option<OperationId>,
 }
 
 impl LoopTask {
@@ -39,7 +41,8 @@ impl LoopTask {
             let setting = system.setting(0, here[0]);
             let task = AdaptiveTask::of_operations(parts, (setting.period, setting.slowest));
             let start = leveled.map_or(0, |id| of.start_level(&system.operation(id).levels));
-            LoopTask { task, period, level: start.min(task.levels().len() - 1), leveled }
+            let standby = system.adapted_by(here[0]).filter(|root| system.operation(*root).standby);
+            LoopTask { task, period, level: start.min(task.levels().len() - 1), leveled, standby }
         };
         adapted.chain(fixed).map(of_operations).collect()
     }

@@ -202,6 +202,7 @@ impl FcsWorkload {
                 at,
                 settings: settings.into(),
                 environment: environment.clone(),
+                admissions: Default::default(),
             })
             .collect();
         if !self.capped {

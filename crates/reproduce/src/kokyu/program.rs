@@ -123,6 +123,7 @@ impl FlightProgram {
             at: Instant::from_nanos(region.as_nanos().saturating_mul(index as u64)),
             settings,
             environment: Default::default(),
+            admissions: Default::default(),
         });
         system.epochs = epochs.collect();
         // The paper's middleware had none.

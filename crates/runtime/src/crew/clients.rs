@@ -2,7 +2,7 @@
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::Scheduled;
-use hyoshi_trace::{Input, RatedClient};
+use hyoshi_trace::{AdmissionOutcome, Input, RatedClient};
 
 use super::Crew;
 use crate::client_rates::JoinLoopError;
@@ -50,8 +50,31 @@ impl<S: Scheduled> Crew<S> {
         sampled
     }
 
-    /// Passes on the loop's new rates that belong to other processors.
+    /// An operation on standby is admitted or withdrawn, if the loop accepts this input. `None` after the run.
+    pub fn request_admission(
+        &mut self,
+        now: Instant,
+        input: Input,
+        wakeups: &mut PendingWakeups,
+    ) -> Option<AdmissionOutcome> {
+        if self.closed || now >= self.common.until || !self.dispatcher.accepts(&self.common.system, now, &input) {
+            return None;
+        }
+        self.handle(now, input);
+        let outcome = self.effects.admission;
+        self.set_rates(now, wakeups);
+        outcome
+    }
+
+    /// Ranks the operations, and passes on the loop's new rates.
     fn set_rates(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
+        self.handle(now, Input::Tick);
+        self.settle(now, wakeups);
+    }
+
+    /// Passes on new rates that belong to clients or to other processors.
+    #[cold]
+    pub fn pass_rates(&mut self, wakeups: &mut PendingWakeups) {
         for (to, operation, period) in self.effects.retimed.drain(..) {
             if self.common.rates.set(to, operation, period) {
                 wakeups.wake_release(to);
@@ -62,7 +85,5 @@ impl<S: Scheduled> Crew<S> {
             periods.set(client, period.max(Span::from_nanos(1)));
             wakeups.wake_pacer(self.processor);
         }
-        self.handle(now, Input::Tick);
-        self.settle(now, wakeups);
     }
 }

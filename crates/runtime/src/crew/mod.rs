@@ -382,6 +382,9 @@ impl<S: Scheduled> Crew<S> {
         if !self.effects.departed.is_empty() {
             self.hand_over(wakeups);
         }
+        if !(self.effects.retimed.is_empty() && self.effects.paced.is_empty()) {
+            self.pass_rates(wakeups);
+        }
         if !self.effects.returned.is_empty() {
             self.release_payloads(wakeups);
         }

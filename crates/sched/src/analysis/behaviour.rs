@@ -171,8 +171,14 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
     let name = system.epochs[region].name.clone();
     Some(system.clone().with(|alone| {
         slowest_links(alone, region);
-        alone.epochs =
-            vec![Epoch { name, at: Instant::ZERO, settings: changed.into(), environment: Default::default() }];
+        alone.operations.iter_mut().for_each(|one| one.standby = false);
+        alone.epochs = vec![Epoch {
+            name,
+            at: Instant::ZERO,
+            settings: changed.into(),
+            environment: Default::default(),
+            admissions: Default::default(),
+        }];
         (alone.duration, alone.seed) = (duration, seed);
     }))
 }

@@ -175,9 +175,11 @@ fn shown(system: &System, failing: &Failing<'_>) -> System {
         at: Instant::ZERO,
         settings: settings.collect(),
         environment: Default::default(),
+        admissions: Default::default(),
     }];
     system.clone().with(|shown| {
         slowest_links(shown, failing.scene.epoch);
+        shown.operations.iter_mut().for_each(|one| one.standby = false);
         shown.epochs = epochs;
         shown.duration = failing.needs.min(MOST);
     })

@@ -83,6 +83,8 @@ impl Island {
                 // one.
                 reads: Vec::new(),
                 roots: moved(&operation.roots),
+                // It may be admitted: then it releases jobs.
+                standby: false,
                 ..operation.clone()
             }
         };
@@ -100,6 +102,7 @@ impl Island {
                     at: epoch.at,
                     settings: settings.into(),
                     environment: epoch.environment.clone(),
+                    admissions: Default::default(),
                 });
             }
         }

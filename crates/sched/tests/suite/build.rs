@@ -132,6 +132,7 @@ impl Build {
                 at: Instant::ZERO,
                 settings: self.settings(),
                 environment: Default::default(),
+                admissions: Default::default(),
             }],
         })
     }

@@ -282,6 +282,7 @@ fn what_a_switched_off_operation_left_behind_has_no_bound_on_its_age() {
             at: Instant::from_nanos(at),
             settings,
             environment: Default::default(),
+            admissions: Default::default(),
         });
     }
     let system = System::new(system);

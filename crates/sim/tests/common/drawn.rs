@@ -309,7 +309,13 @@ fn region(choose: &mut Choices, system: &mut Contents) {
         })
         .collect();
     let at = Instant::ZERO + Span::from_micros(80_000 + choose.below(80_000));
-    system.epochs.push(Epoch { name: "1".into(), at, settings: changed.into(), environment: Default::default() });
+    system.epochs.push(Epoch {
+        name: "1".into(),
+        at,
+        settings: changed.into(),
+        environment: Default::default(),
+        admissions: Default::default(),
+    });
     settle(system);
 }
 

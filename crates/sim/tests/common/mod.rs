@@ -59,6 +59,7 @@ impl Build {
                 at: Instant::ZERO,
                 settings: [].into(),
                 environment: Default::default(),
+                admissions: Default::default(),
             }],
         })
     }

@@ -231,6 +231,7 @@ pub fn system(seed: u64) -> System {
             at: Instant::ZERO + ms(150.0),
             settings: settings.into(),
             environment: Default::default(),
+            admissions: Default::default(),
         });
     }
     build.0.seed = seed;

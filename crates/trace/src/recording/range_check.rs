@@ -10,6 +10,7 @@ use core::fmt;
 use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, ResourceId, Span, System};
 
 use super::RecordedEvent;
+use crate::admission::AdmissionOutcome;
 use crate::event::{CpuEvent, DispatchDecision, Input, JobEnd, Signal, Slot, TraceEvent};
 
 /// Checks the events of a recording one by one, in order.
@@ -169,9 +170,11 @@ impl RangeCheck {
                 region.iter().try_for_each(|region| known(at, "region", (*region).into(), regions))
             }
             Input::Enter { index } => self.epoch(at, *index),
-            Input::SuspendTriggers { operation, .. } | Input::Depart { operation } | Input::Stay { operation } => {
-                self.operation(at, *operation)
-            }
+            Input::SuspendTriggers { operation, .. }
+            | Input::Depart { operation }
+            | Input::Stay { operation }
+            | Input::Admit { operation }
+            | Input::Withdraw { operation } => self.operation(at, *operation),
             Input::Arrive { operation, nominal, number } => {
                 let number = Instant::from_nanos(*number);
                 self.operation(at, *operation).and(within(at, &[*nominal, number]))
@@ -213,6 +216,10 @@ impl RangeCheck {
             DispatchDecision::Relegate { operation }
             | DispatchDecision::TimeOut { operation }
             | DispatchDecision::Discard { to: operation, .. } => self.operation(at, *operation),
+            DispatchDecision::Admission { operation, outcome } => match outcome {
+                AdmissionOutcome::Admitted { period, .. } => self.operation(at, *operation).and(short(at, *period)),
+                AdmissionOutcome::Withdrawn | AdmissionOutcome::Refused(_) => self.operation(at, *operation),
+            },
             DispatchDecision::Level { operation, level } => self.level(at, *operation, *level),
             DispatchDecision::Send(signal) => self.signal(at, signal),
             DispatchDecision::End(end) => self.end(at, end),

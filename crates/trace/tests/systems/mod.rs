@@ -101,6 +101,7 @@ pub fn periodic(operations: usize) -> System {
             at: Instant::ZERO,
             settings: settings.collect::<Vec<_>>().into(),
             environment: Default::default(),
+            admissions: Default::default(),
         }],
     })
 }
