@@ -116,6 +116,11 @@ impl RegionMachine {
         self.levels.iter().filter_map(|level| Some(level.active?.region))
     }
 
+    /// The innermost region that a command has set.
+    pub fn forced(&self) -> Option<u16> {
+        self.levels.iter().rev().find_map(|level| level.forced)
+    }
+
     /// How many evaluations had an undefined value, such as a division by zero.
     pub fn undefined(&self) -> u64 {
         self.undefined
@@ -127,6 +132,7 @@ impl RegionMachine {
     ///
     /// If there is no such region.
     pub fn force(&mut self, region: u16) {
+        self.levels.iter_mut().for_each(|level| level.forced = None);
         let mut path = Some(region);
         while let Some(region) = path {
             for level in self.levels.iter_mut().filter(|level| level.regions.contains(&region)) {

@@ -603,13 +603,7 @@ fn loops() -> impl Strategy<Value = Option<LoopChoice>> {
     proptest::option::of((algorithm, one_of(&RateDivision::ALL), standby))
 }
 
-fn play(
-    file: &str,
-    actions: &[Action],
-    naive: bool,
-    requests: bool,
-    (feedback, contract): (Option<LoopChoice>, bool),
-) {
+fn play(file: &str, actions: &[Action], naive: bool, requests: bool, (feedback, contract): (Option<LoopChoice>, bool)) {
     let mut system = read(file, "random.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     // Only requests release the last one.
     if requests {

@@ -11,7 +11,7 @@ use hyoshi_model::System;
 use hyoshi_node::Objects;
 #[cfg(feature = "orb")]
 use hyoshi_orb::Interface;
-use hyoshi_runtime::{AdmissionControl, Body, JobContext, Node};
+use hyoshi_runtime::{Body, JobContext, Node, RunHandles};
 
 /// Bodies by operation; operations without one do built-in work.
 ///
@@ -23,15 +23,15 @@ pub struct Bodies {
     #[cfg(feature = "orb")]
     objects: Objects,
     channel_users: Vec<ChannelUser>,
-    admission_users: Vec<AdmissionUser>,
+    handle_users: Vec<HandleUser>,
     later: Option<Later>,
 }
 
 /// Receives the event channel of a run.
 pub(crate) type ChannelUser = Box<dyn FnOnce(EventChannel)>;
 
-/// Receives the control of a run's operations on standby.
-pub(crate) type AdmissionUser = Box<dyn FnOnce(AdmissionControl)>;
+/// Receives the handles of a run.
+pub(crate) type HandleUser = Box<dyn FnOnce(RunHandles)>;
 
 type Later = Box<dyn FnOnce(&System) -> Result<Bodies, Box<dyn Error>>>;
 
@@ -109,25 +109,28 @@ impl Bodies {
         self
     }
 
-    /// Passes the control of the run's operations on standby to `user` just before the run begins, for threads outside the
-    /// lanes that admit or withdraw operations.
+    /// Passes the handles of the run to `user` just before the run begins, for threads outside the lanes: they admit
+    /// operations on standby, and set conditions of contracts.
     ///
     /// ```
     /// use hyoshi::Bodies;
     ///
-    /// let bodies = Bodies::new().admissions(|admissions| {
+    /// let bodies = Bodies::new().control(|run| {
     ///     std::thread::spawn(move || {
     ///         std::thread::sleep(std::time::Duration::from_secs(5));
-    ///         match admissions.admit("zoom") {
+    ///         match run.admissions.admit("zoom") {
     ///             Ok(admitted) => println!("zoom has a period of {}", admitted.period),
     ///             Err(error) => println!("{error}; {}", error.remedy()),
+    ///         }
+    ///         if let Err(error) = run.contracts.set("battery", 15.0) {
+    ///             println!("{error}; {}", error.remedy());
     ///         }
     ///     });
     /// });
     /// # drop(bodies);
     /// ```
-    pub fn admissions(mut self, user: impl FnOnce(AdmissionControl) + 'static) -> Self {
-        self.admission_users.push(Box::new(user));
+    pub fn control(mut self, user: impl FnOnce(RunHandles) + 'static) -> Self {
+        self.handle_users.push(Box::new(user));
         self
     }
 
@@ -139,7 +142,7 @@ impl Bodies {
             #[cfg(feature = "orb")]
             self.objects.extend(more.objects);
             self.channel_users.extend(more.channel_users);
-            self.admission_users.extend(more.admission_users);
+            self.handle_users.extend(more.handle_users);
             self.later = more.later;
         }
         #[cfg(feature = "orb")]
@@ -158,9 +161,9 @@ impl Bodies {
         std::mem::take(&mut self.channel_users)
     }
 
-    /// The users of the control of operations on standby.
-    pub(crate) fn take_admission_users(&mut self) -> Vec<AdmissionUser> {
-        std::mem::take(&mut self.admission_users)
+    /// The users of the run's handles.
+    pub(crate) fn take_handle_users(&mut self) -> Vec<HandleUser> {
+        std::mem::take(&mut self.handle_users)
     }
 
     /// The servants of objects.

@@ -62,8 +62,8 @@ pub use hyoshi_node::{IdlPayload, object};
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
 pub use hyoshi_runtime::{
-    AdmissionControl, AdmissionError, AdmittedOperation, Body, ChooseError, EmitError, JobContext, Node, RunningNode,
-    SharedError, SharedValue,
+    AdmissionControl, AdmissionError, AdmittedOperation, Body, ChooseError, ContractControl, ContractError,
+    ContractState, EmitError, JobContext, Node, RunHandles, RunningNode, SharedError, SharedValue,
 };
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
 pub use hyoshi_sim::simulate;

@@ -221,7 +221,7 @@ fn live(threads: u64) {
     };
     let mut node =
         Node::for_host(system, plan, HostId(1)).body("busy", busy).body("work", |_| ()).prepare().expect("a node");
-    let (mut arrivals, states) = (node.take_arrivals().remove(0), node.chain_threads());
+    let (mut arrivals, states) = (node.take_arrivals().remove(0), node.handles().threads);
     let running = node.start();
     begun.wait();
     let arrive = Spawn::new("arrivals").cpu(cpus()[1]).policy(ThreadPolicy::Fifo(RELEASE)).spawn(move || {

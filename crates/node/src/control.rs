@@ -215,6 +215,33 @@ impl NodeClient {
         self.control.withdraw(operation)
     }
 
+    /// The contracts that the node evaluates.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or refuses.
+    pub fn contracts(&self) -> Result<wire::ContractStates, SystemException> {
+        self.control.contracts()
+    }
+
+    /// Sets a condition of contracts.
+    ///
+    /// # Errors
+    ///
+    /// If the node has no such condition, does not answer, or refuses.
+    pub fn set_condition(&self, condition: &str, value: f64) -> Result<(), wire::SetConditionError> {
+        self.control.set_condition(condition, value)
+    }
+
+    /// Sets a region of a contract; without one, conditions decide again.
+    ///
+    /// # Errors
+    ///
+    /// If the node has no such contract or region, does not answer, or refuses.
+    pub fn force_region(&self, contract: &str, region: Option<&str>) -> Result<(), wire::ForceRegionError> {
+        self.control.force_region(contract, region.unwrap_or_default())
+    }
+
     /// Asks the node to end.
     ///
     /// # Errors

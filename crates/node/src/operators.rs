@@ -7,19 +7,22 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
+use hyoshi_model::predicate::ConditionReading;
 use hyoshi_model::{Endpoint, Span, System};
 use hyoshi_orb::{LaneOptions, Orb, OrbBuilder, ServerLimits, SystemException, SystemKind, ThreadPolicy};
 use hyoshi_orb::{certificate_names, current, minor};
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::Folder;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock};
-use hyoshi_runtime::{AdmissionControl, AdmissionError, ChainThreads};
+use hyoshi_runtime::{
+    AdmissionControl, AdmissionError, ChainThreads, ContractControl, ContractError, ContractState, RunHandles,
+};
 
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{
-    AdmitError, CancelThreadError, PublishAtRateError, PublishError, RegisterPublisherError, SubscribeError, TakeError,
-    ThreadsError, WithdrawError,
+    AdmitError, CancelThreadError, ForceRegionError, PublishAtRateError, PublishError, RegisterPublisherError,
+    SetConditionError, SubscribeError, TakeError, ThreadsError, WithdrawError,
 };
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;
@@ -38,6 +41,7 @@ pub(crate) struct ForOperators {
     pub events: WatchedEvents,
     pub threads: OperatedThreads,
     pub admissions: AdmissionControl,
+    pub contracts: ContractControl,
     /// Requested when an operator stops the run.
     pub interrupt: Interrupt,
     pub access: OperatorAccess,
@@ -157,11 +161,44 @@ impl wire::Control for ForOperators {
         Ok(self.admissions.withdraw(operation).map_err(refused)?)
     }
 
+    fn contracts(&self) -> Result<wire::ContractStates, SystemException> {
+        self.check(false)?;
+        Ok(self.contracts.states().into_iter().map(contract_state).collect())
+    }
+
+    fn set_condition(&self, condition: &str, value: f64) -> Result<(), SetConditionError> {
+        self.check(true)?;
+        Ok(self.contracts.set(condition, value).map_err(contract_refused)?)
+    }
+
+    fn force_region(&self, contract: &str, region: &str) -> Result<(), ForceRegionError> {
+        self.check(true)?;
+        let region = Some(region).filter(|region| !region.is_empty());
+        Ok(self.contracts.force(contract, region).map_err(contract_refused)?)
+    }
+
     fn stop(&self) -> Result<(), SystemException> {
         self.check(true)?;
         self.interrupt.request();
         Ok(())
     }
+}
+
+fn contract_state(state: ContractState) -> wire::ContractStanding {
+    let condition = |(name, reading)| match reading {
+        ConditionReading::Fresh(value) => wire::ConditionStanding { name, value, stale: false },
+        ConditionReading::Stale => wire::ConditionStanding { name, value: 0.0, stale: true },
+    };
+    wire::ContractStanding {
+        contract: state.contract,
+        regions: state.regions,
+        forced: state.forced.unwrap_or_default(),
+        conditions: state.conditions.into_iter().map(condition).collect(),
+    }
+}
+
+fn contract_refused(error: ContractError) -> wire::ContractRefused {
+    wire::ContractRefused { why: error.to_string(), remedy: error.remedy() }
 }
 
 fn refused(error: AdmissionError) -> wire::AdmissionRefused {
@@ -233,7 +270,7 @@ pub struct WholeSystem {
 }
 
 impl WholeSystem {
-    /// Serves the system at `socket`, with the events of a channel, the threads of chains and the operations on standby. Before
+    /// Serves the system at `socket`, with the events of a channel, and the handles of its run. Before
     /// [`begin`](Self::begin), operators see a run that waits for hosts. Their `stop` requests `interrupt`.
     ///
     /// # Errors
@@ -243,7 +280,7 @@ impl WholeSystem {
         system: Arc<System>,
         socket: &Path,
         events: Option<EventChannel>,
-        (threads, admissions): (ChainThreads, AdmissionControl),
+        RunHandles { threads, admissions, contracts }: RunHandles,
         interrupt: Interrupt,
     ) -> Result<WholeSystem, NodeError> {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
@@ -256,6 +293,7 @@ impl WholeSystem {
             events: WatchedEvents::new(events),
             threads: OperatedThreads::new(threads.clone(), None, run),
             admissions,
+            contracts,
             interrupt,
             access: OperatorAccess::User,
         };

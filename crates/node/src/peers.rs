@@ -15,7 +15,7 @@ use hyoshi_orb::{
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::UntrustedPath;
 use hyoshi_os::{Clock, Dscp, Interrupt, MonotonicClock, Spawn, SpawnedThread};
-use hyoshi_runtime::{AdmissionControl, LaneSender, OutgoingCompletions, Prepared};
+use hyoshi_runtime::{AdmissionControl, ContractControl, LaneSender, OutgoingCompletions, Prepared};
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
 use crate::carrier::{ArrivingCompletions, CarrierError, CompletionCarrier};
@@ -189,6 +189,7 @@ pub struct NodePeers {
     events: WatchedEvents,
     operated: OperatedThreads,
     admissions: AdmissionControl,
+    contracts: ContractControl,
     wait: Span,
     /// Senders that lanes use.
     lane_senders: Vec<Arc<dyn LaneSender>>,
@@ -248,7 +249,8 @@ impl NodePeers {
             return Err(NodeError::NoCertificate { endpoint: endpoint.clone() });
         }
         let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some(), events.clone()));
-        let threads = shared.threads.get_or_init(|| node.chain_threads()).clone();
+        let handles = node.handles();
+        let threads = shared.threads.get_or_init(|| handles.threads).clone();
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
                 peer.inbox.lock().arrivals = Some(arrivals);
@@ -258,7 +260,8 @@ impl NodePeers {
             requests: WatchedObjects::default(),
             events: WatchedEvents::new(events),
             operated: OperatedThreads::new(threads, Some(host), RunSource::Peers(shared.clone())),
-            admissions: node.admissions(),
+            admissions: handles.admissions,
+            contracts: handles.contracts,
             shared,
             wait,
             lane_senders: Vec::new(),
@@ -443,8 +446,9 @@ impl NodePeers {
         let shared = self.shared.clone();
         let standing = Box::new(move || node_standing(&shared));
         let (requests, events, threads) = (self.requests.clone(), self.events.clone(), self.operated.clone());
-        let (admissions, interrupt) = (self.admissions.clone(), self.shared.interrupt.clone());
-        ForOperators { standing, requests, events, threads, admissions, interrupt, access }
+        let (admissions, contracts) = (self.admissions.clone(), self.contracts.clone());
+        let interrupt = self.shared.interrupt.clone();
+        ForOperators { standing, requests, events, threads, admissions, contracts, interrupt, access }
     }
 
     /// Shows requests to these objects to operators. Only the first call counts.

@@ -33,7 +33,7 @@ use crate::processor::ProcessorState;
 /// let system = Arc::new(read(text, "rover.toml", None)?.system);
 /// let plan = Arc::new(Plan::new(&system, &Strategies::built_in())?);
 /// let prepared = Node::new(system, plan).prepare()?;
-/// let admissions = prepared.admissions();
+/// let admissions = prepared.handles().admissions;
 /// // Before the run begins, nothing is admitted.
 /// assert!(admissions.admit("track").is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -25,6 +25,7 @@ use crate::claim::{self, CpuClaims};
 use crate::client_rates::ClientRateControl;
 use crate::common::{CommonState, ThreadControl, first_part, object_call};
 use crate::context::JobContext;
+use crate::contract_control::ContractControl;
 use crate::coordination::coordinate;
 use crate::cpu_choice::choose_cpus;
 use crate::cpu_watch::{CpuWatch, WatchedCpu};
@@ -37,6 +38,7 @@ use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process}
 use crate::remote_rates::{ArrivingRates, DepartingRates};
 use crate::remote_samples::{ArrivingSamples, DepartingSamples};
 use crate::requests::{Refuse, RequestReader, Requests};
+use crate::run_handles::RunHandles;
 use crate::running::{ProcessorThreads, RunThreads, RunningNode};
 use crate::start_error::{MOST_RELEASES, StartError};
 use crate::watchdog::BodyWatchdog;
@@ -450,16 +452,15 @@ impl Prepared {
         ClientRateControl::new(&part.processor)
     }
 
-    /// Admits and withdraws the operations on standby of this process.
-    pub fn admissions(&self) -> AdmissionControl {
-        let processors = self.parts.processors.iter().map(|part| part.processor.clone()).collect();
-        AdmissionControl::new(self.parts.common.clone(), processors)
-    }
-
-    /// The distributable threads of the file's chains on the processors of this process.
-    pub fn chain_threads(&self) -> ChainThreads {
+    /// The handles of the run, for operators and threads outside the lanes.
+    pub fn handles(&self) -> RunHandles {
         let processors: Vec<_> = self.parts.processors.iter().map(|part| part.processor.clone()).collect();
-        ChainThreads::new(self.parts.common.clone(), &processors)
+        let common = || self.parts.common.clone();
+        RunHandles {
+            threads: ChainThreads::new(common(), &processors),
+            admissions: AdmissionControl::new(common(), processors.clone()),
+            contracts: ContractControl::new(common(), processors),
+        }
     }
 
     /// Lets threads of the processor's lanes read requests from `reader`. Requests that no job serves go to `refuse`.

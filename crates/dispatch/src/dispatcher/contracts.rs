@@ -285,11 +285,33 @@ impl ProcessorContracts {
     }
 }
 
+/// A contract at its last evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluatedContract<'a> {
+    /// Its position in the system.
+    pub contract: u16,
+    /// By condition.
+    pub readings: &'a [ConditionReading],
+    machine: &'a RegionMachine,
+}
+
+impl<'a> EvaluatedContract<'a> {
+    /// Its active regions, outer regions first.
+    pub fn active(&self) -> impl Iterator<Item = u16> + use<'a> {
+        self.machine.active()
+    }
+
+    /// The innermost region that a command has set.
+    pub fn forced(&self) -> Option<u16> {
+        self.machine.forced()
+    }
+}
+
 impl<P: Probe> Dispatcher<P> {
-    /// The active regions of each contract here, by its position in the system.
-    pub fn active_regions(&self) -> impl Iterator<Item = (u16, u16)> + '_ {
+    /// The contracts here, with their state at their last evaluation.
+    pub fn contracts(&self) -> impl Iterator<Item = EvaluatedContract<'_>> {
         let contracts = self.contracts.iter().flat_map(|contracts| &contracts.all);
-        contracts.flat_map(|one| one.machine.active().map(|region| (one.place, region)))
+        contracts.map(|one| EvaluatedContract { contract: one.place, readings: &one.readings, machine: &one.machine })
     }
 
     pub(super) fn set_condition(&mut self, now: Instant, condition: u16, value: i64, effects: &mut Effects) {

@@ -28,6 +28,7 @@ use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
 
 pub use clients::JoinRefusal;
+pub use contracts::EvaluatedContract;
 pub(crate) use contracts::OperationLimits;
 pub(crate) use moves::Presence;
 

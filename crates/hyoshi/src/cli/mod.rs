@@ -15,6 +15,8 @@ mod calibrate;
 mod call;
 mod check;
 mod compare;
+#[cfg(feature = "orb")]
+mod contract;
 mod costs;
 mod counterexample;
 mod doctor;
@@ -139,6 +141,9 @@ enum Verb {
     /// List, watch or publish events of a running system
     #[cfg(feature = "orb")]
     Events(events::Arguments),
+    /// List the contracts of a running system, or set their conditions and regions
+    #[cfg(feature = "orb")]
+    Contract(contract::Arguments),
     /// List, show or cancel the distributable threads of a running system
     #[cfg(feature = "orb")]
     Threads(threads::Arguments),
@@ -184,7 +189,7 @@ enum Verb {
 /// The verbs in groups, as `--help` lists them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Describe and prove", &["new", "check", "strategies", "schema"]),
-    ("Simulate and run", &["sim", "run", "node", "events", "threads", "calibrate", "doctor"]),
+    ("Simulate and run", &["sim", "run", "node", "events", "contract", "threads", "calibrate", "doctor"]),
     ("Explain", &["why", "trace"]),
     ("Programs", &["broker", "exec", "attach", "top", "hourglass"]),
     ("Objects", &["idl", "call", "ior", "naming", "orb"]),
@@ -421,6 +426,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Node(arguments) => (arguments.name(), node::node(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Events(arguments) => (arguments.name(), events::events(&arguments, format)),
+        #[cfg(feature = "orb")]
+        Verb::Contract(arguments) => (arguments.name(), contract::contract(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Threads(arguments) => (arguments.name(), threads::threads(&arguments, format)),
         #[cfg(feature = "orb")]

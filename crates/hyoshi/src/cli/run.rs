@@ -190,7 +190,7 @@ pub(super) fn run(
     let node = node.watch(record_to.is_some());
     let mut bodies = bodies.complete(&ready.system).map_err(CliError::new)?;
     let users = bodies.take_channel_users();
-    let admission_users = bodies.take_admission_users();
+    let handle_users = bodies.take_handle_users();
     #[cfg(feature = "orb")]
     let (node, objects) = RunObjects::install(bodies.take_objects(), &ready.system, host, node)?;
     let mut node = bodies.install(&ready.system, node).map_err(CliError::new)?;
@@ -207,10 +207,7 @@ pub(super) fn run(
     let channel = EventChannel::start(&mut prepared).map_err(CliError::new)?;
     let control = match host {
         Some(_) => RunControl::default(),
-        None => {
-            let handles = (prepared.chain_threads(), prepared.admissions());
-            arguments.hosts.control(&ready.system, (&channel, &handles), interrupt.clone())?
-        }
+        None => arguments.hosts.control(&ready.system, (&channel, &prepared.handles()), interrupt.clone())?,
     };
     let strict = arguments.strict;
     let join = |host| arguments.hosts.join(&ready.system, host, &cpus, &mut prepared, &channel, (interrupt, strict));
@@ -223,7 +220,7 @@ pub(super) fn run(
     hosts::offer_no_events(&ready.system)?;
     let mut gateways = RunGateways::open(&channel, host, joined.as_ref())?;
     users.into_iter().for_each(|user| user(channel.clone()));
-    admission_users.into_iter().for_each(|user| user(prepared.admissions()));
+    handle_users.into_iter().for_each(|user| user(prepared.handles()));
     let run = match &joined {
         Some(joined) => joined.run(),
         None => {

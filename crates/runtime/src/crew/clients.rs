@@ -66,6 +66,16 @@ impl<S: Scheduled> Crew<S> {
         outcome
     }
 
+    /// A command sets a condition or a region of contracts. False after the run.
+    pub fn change_contracts(&mut self, now: Instant, input: Input, wakeups: &mut PendingWakeups) -> bool {
+        if self.closed || now >= self.common.until || !self.dispatcher.accepts(&self.common.system, now, &input) {
+            return false;
+        }
+        self.handle(now, input);
+        self.set_rates(now, wakeups);
+        true
+    }
+
     /// Ranks the operations, and passes on the loop's new rates.
     fn set_rates(&mut self, now: Instant, wakeups: &mut PendingWakeups) {
         self.handle(now, Input::Tick);

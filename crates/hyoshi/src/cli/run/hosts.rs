@@ -16,7 +16,7 @@ use hyoshi_orb::{OrbError, TlsClient, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::figures::counted;
 use hyoshi_report::{NoteLevel, ReportNote};
-use hyoshi_runtime::{AdmissionControl, ChainThreads, Prepared};
+use hyoshi_runtime::{Prepared, RunHandles};
 
 use super::network::HostNetwork;
 use crate::cli::notes::note;
@@ -98,7 +98,7 @@ impl HostArguments {
     pub fn control(
         &self,
         system: &Arc<System>,
-        (events, handles): (&EventChannel, &(ChainThreads, AdmissionControl)),
+        (events, handles): (&EventChannel, &RunHandles),
         interrupt: Interrupt,
     ) -> Result<RunControl, CliError> {
         let events = Some(events.clone());

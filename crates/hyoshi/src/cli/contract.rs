@@ -1,0 +1,177 @@
+//! `hyoshi contract`: lists the contracts of a running system, and sets their conditions and regions.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use hyoshi_model::printable_lines;
+use hyoshi_node::NodeClient;
+use hyoshi_node::idl::hyoshi_node::{
+    ConditionStanding, ContractRefused, ContractStanding, ForceRegionError, SetConditionError,
+};
+use hyoshi_report::terminal::grid::{CellValue, Column, column};
+use serde_json::{Value as Json, json};
+
+use super::answer::{OutputTable, OutputText, VerbOutput};
+use super::node::{NodeAddress, failed, find};
+use super::{CliError, Format, VerbOutcome, streams};
+
+#[derive(Debug, Args)]
+#[command(after_help = "While a system with a [contract.NAME] runs, in another terminal:\n  \
+                  hyoshi contract list\n  \
+                  hyoshi contract set battery 15\n  \
+                  hyoshi contract force load thin\n  \
+                  hyoshi contract release load")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    node: NodeAddress,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List the contracts of a node: active regions, and the values of conditions
+    List,
+    /// Print the active regions whenever they change, until Ctrl-C
+    Watch,
+    /// Set a condition that the file declares as [condition.NAME]
+    Set {
+        /// The condition
+        condition: String,
+        /// Its value: a number from -1e9 to 1e9
+        #[arg(allow_hyphen_values = true)]
+        value: f64,
+    },
+    /// Set a region, whatever the conditions are
+    Force {
+        /// The contract
+        contract: String,
+        /// The region
+        region: String,
+    },
+    /// Let conditions decide again, and open the latches of active regions
+    Release {
+        /// The contract
+        contract: String,
+    },
+}
+
+impl Arguments {
+    /// The name of the verb.
+    pub fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::List => "contract list",
+            Verb::Watch => "contract watch",
+            Verb::Set { .. } => "contract set",
+            Verb::Force { .. } => "contract force",
+            Verb::Release { .. } => "contract release",
+        }
+    }
+}
+
+const CONTRACTS: [Column; 4] =
+    [column("contract"), column("region"), column("forced").if_any(), column("conditions").spare(1)];
+
+/// Between two looks of `watch`.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(super) fn contract(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
+    let (client, at) = find(&arguments.node)?;
+    let lines = |text: String, json: Json| VerbOutput { text: OutputText::Lines(text), json };
+    let output = match &arguments.verb {
+        Verb::List => list(&states(&client, &at)?),
+        Verb::Watch => return watch(&client, &at, format),
+        Verb::Set { condition, value } => {
+            client.set_condition(condition, *value).map_err(|error| match error {
+                SetConditionError::ContractRefused(why) => refused(&why),
+                SetConditionError::System(raised) => failed(&at, raised),
+            })?;
+            lines(format!("{condition} is {value}\n"), json!({ "condition": condition, "value": value }))
+        }
+        Verb::Force { contract, region } => {
+            force(&client, &at, contract, Some(region))?;
+            let text = format!("{contract} will be in {region} until `hyoshi contract release {contract}`\n");
+            lines(text, json!({ "contract": contract, "region": region }))
+        }
+        Verb::Release { contract } => {
+            force(&client, &at, contract, None)?;
+            let json = json!({ "contract": contract, "region": null });
+            lines(format!("conditions decide on the regions of {contract}\n"), json)
+        }
+    };
+    output.print(arguments.name(), format)
+}
+
+fn states(client: &NodeClient, at: &str) -> Result<Vec<ContractStanding>, CliError> {
+    client.contracts().map_err(|raised| failed(at, raised))
+}
+
+fn force(client: &NodeClient, at: &str, contract: &str, region: Option<&str>) -> Result<(), CliError> {
+    client.force_region(contract, region).map_err(|error| match error {
+        ForceRegionError::ContractRefused(why) => refused(&why),
+        ForceRegionError::System(raised) => failed(at, raised),
+    })
+}
+
+fn refused(refused: &ContractRefused) -> CliError {
+    CliError::new(&refused.why).help(&refused.remedy)
+}
+
+fn list(states: &[ContractStanding]) -> VerbOutput {
+    let row = |one: &ContractStanding| {
+        vec![
+            CellValue::words(&one.contract),
+            CellValue::words(one.regions.join(", ")),
+            CellValue::words(&one.forced),
+            CellValue::words(conditions(one)),
+        ]
+    };
+    let rows = states.iter().map(row).collect();
+    let empty = "no contracts: [contract.NAME] in the system file declares one\n";
+    let json = states.iter().map(contract_json).collect::<Vec<_>>();
+    VerbOutput {
+        text: OutputText::Table(OutputTable { columns: &CONTRACTS, rows, empty }),
+        json: json!({ "contracts": json }),
+    }
+}
+
+fn conditions(one: &ContractStanding) -> String {
+    let value = |one: &ConditionStanding| match one.stale {
+        true => format!("{} stale", one.name),
+        false => format!("{} {:.3}", one.name, one.value),
+    };
+    one.conditions.iter().map(value).collect::<Vec<_>>().join(", ")
+}
+
+fn contract_json(one: &ContractStanding) -> Json {
+    let condition =
+        |one: &ConditionStanding| json!({ "condition": one.name, "value": (!one.stale).then_some(one.value) });
+    json!({
+        "contract": one.contract, "regions": one.regions,
+        "forced": (!one.forced.is_empty()).then_some(&one.forced),
+        "conditions": one.conditions.iter().map(condition).collect::<Vec<_>>(),
+    })
+}
+
+/// Prints each contract at first and after each change of its regions. It ends with the node.
+fn watch(client: &NodeClient, at: &str, format: Format) -> Result<VerbOutcome, CliError> {
+    let mut before: Vec<Vec<String>> = Vec::new();
+    loop {
+        let states = states(client, at)?;
+        let regions: Vec<_> = states.iter().map(|one| one.regions.clone()).collect();
+        for (place, one) in states.iter().enumerate() {
+            if before.get(place) == Some(&one.regions) {
+                continue;
+            }
+            match format {
+                Format::Json => streams::out(format_args!("{}\n", contract_json(one)))?,
+                Format::Text => {
+                    let line = format!("{}: {} ({})\n", one.contract, one.regions.join(", "), conditions(one));
+                    streams::out(printable_lines(&line))?;
+                }
+            }
+        }
+        before = regions;
+        std::thread::sleep(LOOK);
+    }
+}

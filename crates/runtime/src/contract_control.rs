@@ -1,0 +1,194 @@
+//! The contracts of a run: operators and programs set conditions and regions, and read the active regions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyoshi_model::predicate::ConditionReading;
+use hyoshi_model::{ConditionSource, Contract, Instant, ProcessorId};
+use hyoshi_trace::Input;
+
+use crate::common::CommonState;
+use crate::processor::ProcessorState;
+
+/// Sets conditions and regions of the contracts of a run. Each call locks a processor for a short section. Clones share
+/// the run.
+#[derive(Clone, Debug)]
+pub struct ContractControl {
+    common: Arc<CommonState>,
+    processors: Vec<Arc<ProcessorState>>,
+}
+
+/// The state of a contract.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContractState {
+    /// Its name.
+    pub contract: String,
+    /// The names of its active regions, outer regions first. Empty before its first evaluation.
+    pub regions: Vec<String>,
+    /// The names of its conditions, with the values at its last evaluation.
+    pub conditions: Vec<(String, ConditionReading)>,
+    /// The region that a command has set.
+    pub forced: Option<String>,
+}
+
+/// Why a condition or a region was not set.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ContractError {
+    /// The system has no such condition, contract or region.
+    Unknown {
+        /// `condition`, `contract` or `region`.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The names that it has.
+        known: Vec<String>,
+    },
+    /// No contract in this process watches the condition.
+    Unwatched {
+        /// The name of the condition.
+        condition: String,
+    },
+    /// Another process evaluates the contract.
+    Elsewhere {
+        /// The name of the contract.
+        contract: String,
+        /// The host of that process.
+        host: String,
+    },
+    /// The value is not a number from -1e9 to 1e9.
+    OutOfRange {
+        /// The value.
+        value: f64,
+    },
+    /// The run has not begun, or is over.
+    Idle,
+}
+
+impl ContractError {
+    /// The remedy.
+    pub fn remedy(&self) -> String {
+        match self {
+            ContractError::Unknown { what, known, .. } if known.is_empty() => {
+                format!("declare a {what} in the system file")
+            }
+            ContractError::Unknown { known, .. } => format!("known: {}", known.join(", ")),
+            ContractError::Unwatched { condition } => {
+                format!("watch \"condition.{condition}\" in a contract, or ask the node of another host, with --at")
+            }
+            ContractError::Elsewhere { host, .. } => format!("ask the node of host `{host}`, with --at"),
+            ContractError::OutOfRange { .. } => "use a number from -1e9 to 1e9".into(),
+            ContractError::Idle => "request it again during the run".into(),
+        }
+    }
+}
+
+impl fmt::Display for ContractError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ContractError::Unknown { what, name, .. } => write!(f, "there is no {what} `{name}`"),
+            ContractError::Unwatched { condition } => write!(f, "no contract here watches condition `{condition}`"),
+            ContractError::Elsewhere { contract, host } => {
+                write!(f, "host `{host}` evaluates contract `{contract}`, in another process")
+            }
+            ContractError::OutOfRange { value } => write!(f, "the value {value} is out of range"),
+            ContractError::Idle => f.write_str("the run has not begun, or has ended"),
+        }
+    }
+}
+
+impl std::error::Error for ContractError {}
+
+impl ContractControl {
+    pub(crate) fn new(common: Arc<CommonState>, processors: Vec<Arc<ProcessorState>>) -> ContractControl {
+        ContractControl { common, processors }
+    }
+
+    /// Sets a condition for all contracts of this process that watch it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such condition or run, no contract here watches it, or the value is out of range.
+    pub fn set(&self, condition: &str, value: f64) -> Result<(), ContractError> {
+        let system = &self.common.system;
+        let place = place("condition", condition, system.conditions.iter().map(String::as_str))?;
+        if !(-1e9..=1e9).contains(&value) {
+            return Err(ContractError::OutOfRange { value });
+        }
+        let watches = |one: &Contract| one.conditions.iter().any(|one| one.of == ConditionSource::Set(place));
+        let mut on: Vec<ProcessorId> =
+            system.contracts.iter().filter(|one| watches(one)).map(|one| one.processor).collect();
+        on.sort_unstable();
+        on.dedup();
+        let mut here = self.processors.iter().filter(|one| on.contains(&one.id)).peekable();
+        if here.peek().is_none() {
+            return Err(ContractError::Unwatched { condition: condition.to_owned() });
+        }
+        let input = Input::Condition { condition: place, value: (value * 1e6).round() as i64 };
+        here.try_for_each(|processor| self.pass(processor, input))
+    }
+
+    /// Sets a region of a contract, and the regions around it, from its next evaluation on. Without a region,
+    /// conditions decide again.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such contract, region or run, or another process evaluates the contract.
+    pub fn force(&self, contract: &str, region: Option<&str>) -> Result<(), ContractError> {
+        let system = &self.common.system;
+        let number = place("contract", contract, system.contracts.iter().map(|one| one.name.as_str()))?;
+        let found = &system.contracts[usize::from(number)];
+        let names = || found.regions.iter().map(|region| region.name.as_str());
+        let region = region.map(|region| place("region", region, names())).transpose()?;
+        let processor = self.processors.iter().find(|one| one.id == found.processor).ok_or_else(|| {
+            let host = system.hosts[system.processor(found.processor).host.index()].name.clone();
+            ContractError::Elsewhere { contract: contract.to_owned(), host }
+        })?;
+        self.pass(processor, Input::Force { contract: number, region })
+    }
+
+    /// The contracts that this process evaluates.
+    pub fn states(&self) -> Vec<ContractState> {
+        let system = &self.common.system;
+        let mut states = Vec::new();
+        for processor in &self.processors {
+            processor.section(|crew, _| {
+                for found in crew.dispatcher.contracts() {
+                    let contract = &system.contracts[usize::from(found.contract)];
+                    let name = |region: u16| contract.regions[usize::from(region)].name.clone();
+                    let names = contract.conditions.iter().map(|condition| condition.name.clone());
+                    states.push(ContractState {
+                        contract: contract.name.clone(),
+                        regions: found.active().map(name).collect(),
+                        conditions: names.zip(found.readings.iter().copied()).collect(),
+                        forced: found.forced().map(name),
+                    });
+                }
+            });
+        }
+        states
+    }
+
+    fn pass(&self, processor: &ProcessorState, input: Input) -> Result<(), ContractError> {
+        if !self.common.has_begun() || self.common.now() == Instant::ZERO {
+            return Err(ContractError::Idle);
+        }
+        // Created before the lock for which lanes may wait.
+        let mut wakeups = processor.wakeups();
+        let passed = processor.section(|crew, now| crew.change_contracts(now, input, &mut wakeups));
+        wakeups.deliver();
+        if passed { Ok(()) } else { Err(ContractError::Idle) }
+    }
+}
+
+fn place<'a>(
+    what: &'static str,
+    name: &str,
+    mut names: impl Iterator<Item = &'a str> + Clone,
+) -> Result<u16, ContractError> {
+    let known = names.clone();
+    let found = names.position(|one| one == name).and_then(|place| u16::try_from(place).ok());
+    found.ok_or_else(|| {
+        let known = known.take(12).map(str::to_owned).collect();
+        ContractError::Unknown { what, name: name.to_owned(), known }
+    })
+}

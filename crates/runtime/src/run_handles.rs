@@ -1,0 +1,16 @@
+//! The handles of a run, for operators and for threads of the program.
+
+use crate::admissions::AdmissionControl;
+use crate::chain_threads::ChainThreads;
+use crate::contract_control::ContractControl;
+
+/// The handles of a run. Clones share the run.
+#[derive(Clone, Debug)]
+pub struct RunHandles {
+    /// The distributable threads of its chains.
+    pub threads: ChainThreads,
+    /// Its operations on standby.
+    pub admissions: AdmissionControl,
+    /// Its contracts.
+    pub contracts: ContractControl,
+}
