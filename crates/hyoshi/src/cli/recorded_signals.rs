@@ -39,7 +39,13 @@ impl RecordedSignals {
     pub fn event(&mut self, processor: ProcessorId, at: Instant, event: &TraceEvent) {
         match event {
             TraceEvent::Input(input) if input.is_of_loop() => self.inputs.push((at, processor, *input)),
-            TraceEvent::Input(input @ (Input::Invoke(_) | Input::Begin | Input::SuspendTriggers { .. })) => {
+            TraceEvent::Input(
+                input @ (Input::Invoke(_)
+                | Input::Begin
+                | Input::SuspendTriggers { .. }
+                | Input::Admit { .. }
+                | Input::Withdraw { .. }),
+            ) => {
                 self.inputs.push((at, processor, *input));
             }
             TraceEvent::Decision(DispatchDecision::Run { job, slot, .. }) if self.chooses[job.operation.index()] => {
