@@ -192,7 +192,7 @@ impl OperationState {
         let place = |plan: &ProcessorPlan| {
             plan.placement(0, id).unwrap_or(Placement { critical: Default::default(), other: Default::default() })
         };
-        let residence = match system.adapted_by(id).filter(|_| system.is_on_standby(id)) {
+        let residence = match system.standby_root(id) {
             Some(root) => Residence::Standby { root: local_of(root) },
             None if system.moves(id) => Residence::Movable,
             None => Residence::Permanent,

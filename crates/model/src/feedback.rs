@@ -368,7 +368,7 @@ impl Contents {
     /// The same without registered clients.
     pub fn least_own_load_ppm(&self, epoch: usize, processor: ProcessorId) -> u64 {
         let mut load = u128::from(self.utilisation_ppm(epoch, processor));
-        let is_later = |id: OperationId| self.operation(id).home.is_some() || self.is_on_standby(id);
+        let is_later = |id: OperationId| self.operation(id).home.is_some() || self.standby_root(id).is_some();
         let later = (0..self.operations.len() as u32)
             .map(OperationId)
             .filter(|id| self.operation(*id).on == processor && self.setting(epoch, *id).enabled && is_later(*id));

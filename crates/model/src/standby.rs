@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::ids::{OperationId, ProcessorId};
+use crate::ids::OperationId;
 use crate::system::{Contents, Trigger};
 
 /// The requests of an epoch at its begin. It withdraws operations before it admits others.
@@ -30,15 +30,10 @@ impl Admissions {
 }
 
 impl Contents {
-    /// Whether an operation is on standby, or follows one on standby.
-    pub fn is_on_standby(&self, id: OperationId) -> bool {
-        self.adapted_by(id).is_some_and(|root| self.operation(root).standby)
-    }
-
-    /// The operations of a processor that can be admitted.
-    pub fn standby_on(&self, processor: ProcessorId) -> impl Iterator<Item = OperationId> + '_ {
-        let ids = (0..self.operations.len() as u32).map(OperationId);
-        ids.filter(move |id| self.operation(*id).on == processor && self.operation(*id).standby)
+    /// The operation on standby with which this one waits and begins: itself, or its only root.
+    pub fn standby_root(&self, id: OperationId) -> Option<OperationId> {
+        let [root] = self.operation(id).roots[..] else { return None };
+        self.operation(root).standby.then_some(root)
     }
 
     /// Why an operation cannot be on standby; `None` if it can. Only a periodic operation can whose rate the loop of its

@@ -85,7 +85,7 @@ impl AdmissionError {
         match self {
             AdmissionError::Unknown { .. } => "name an operation with `standby = true` in the system file".into(),
             AdmissionError::NotOnStandby { .. } => {
-                "write `standby = true` in its table; others always release jobs".into()
+                "write `standby = true` in its table; without it, it always releases jobs".into()
             }
             AdmissionError::Elsewhere { host, .. } => format!("ask the node of host `{host}`, with --at"),
             AdmissionError::Idle => "request it again during the run".into(),

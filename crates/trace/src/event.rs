@@ -207,13 +207,14 @@ pub enum Input {
         /// The region's position in the contract; `None`: conditions decide.
         region: Option<u16>,
     },
-    /// An operation on standby is to begin. The dispatcher decides, as for the `admit` of an epoch. A `Tick` follows.
+    /// Requests the admission of an operation on standby. The dispatcher decides, as for the `admit` of an epoch. A
+    /// `Tick` follows.
     Admit {
         /// The operation.
         #[serde(with = "operation")]
         operation: OperationId,
     },
-    /// An admitted operation releases no more jobs, as for the `withdraw` of an epoch. A `Tick` follows.
+    /// Requests the withdrawal of an admitted operation, as the `withdraw` of an epoch. A `Tick` follows.
     Withdraw {
         /// The operation.
         #[serde(with = "operation")]

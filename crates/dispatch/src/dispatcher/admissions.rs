@@ -102,13 +102,12 @@ impl<P: Probe> Dispatcher<P> {
         effects: &mut Effects,
     ) -> Option<AdmissionOutcome> {
         let local = self.local(id).filter(|_| self.is_on_standby(id))?;
+        let place = self.feedback.as_ref()?.place_of(id)?;
         let mut feedback = self.feedback.take()?;
         feedback.end_withdrawn(&self.operations);
-        let place = feedback.place_of(id);
-        let outcome = match place.map(|place| self.admission(local, &feedback, &feedback.adapted[place])) {
-            Some(Ok(())) => self.begin_task(&mut feedback, place.unwrap_or_default(), (local, at)),
-            Some(Err(refusal)) => Some(AdmissionOutcome::Refused(refusal)),
-            None => None,
+        let outcome = match self.admission(local, &feedback, &feedback.adapted[place]) {
+            Ok(()) => self.begin_task(&mut feedback, place, (local, at)),
+            Err(refusal) => Some(AdmissionOutcome::Refused(refusal)),
         };
         if let Some(outcome) = outcome {
             self.decision(now, DispatchDecision::Admission { operation: id, outcome });

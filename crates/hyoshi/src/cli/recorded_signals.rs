@@ -44,7 +44,9 @@ impl RecordedSignals {
                 | Input::Begin
                 | Input::SuspendTriggers { .. }
                 | Input::Condition { .. }
-                | Input::Force { .. }),
+                | Input::Force { .. }
+                | Input::Admit { .. }
+                | Input::Withdraw { .. }),
             ) => {
                 self.inputs.push((at, processor, *input));
             }

@@ -52,6 +52,9 @@ pub struct LoopCheck {
     /// The operations on standby. The other figures do not include them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub standby: Vec<String>,
+    /// Those of them that do not fit even alone.
+    #[serde(skip)]
+    misfits: Vec<String>,
     /// Whether it can fill the processor, so that only the caps leave time for other work.
     pub may_starve: bool,
     /// The greatest ratio of the times in `takes` to the worst case, of an adapted operation in any epoch.
@@ -194,10 +197,19 @@ fn check(system: &System, report: &Report, of: &FeedbackLoop) -> Option<LoopChec
         takes: greatest_ratio(system, of),
         omitted: omitted(system, of),
         standby: standby.iter().filter_map(|one| Some(system.operation(one.standby?).name.clone())).collect(),
+        misfits: misfits(system, of, &standby),
         latency: LatencyCheck::new(system, of, &model, cap),
         lowest_ppm: (!levels.is_empty()).then(|| ((range[0] + fixed) * 1e6).round() as u64),
         levels,
     })
+}
+
+/// See [`LoopCheck::misfits`].
+fn misfits(system: &System, of: &FeedbackLoop, standby: &[LoopTask]) -> Vec<String> {
+    let most = of.most_load_ppm(system.processor(of.processor).hard_cap.ppm);
+    let others = (0..system.epochs.len()).map(|epoch| system.least_load_ppm(epoch, of.processor)).min().unwrap_or(0);
+    let exceeds = |one: &&LoopTask| others + (one.task.least() * 1e6) as u64 > most;
+    standby.iter().filter(exceeds).filter_map(|one| Some(system.operation(one.standby?).name.clone())).collect()
 }
 
 /// See [`LoopCheck::takes`].
@@ -311,6 +323,12 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
         remarks.push(format!(
             "on standby: {}; proofs count their jobs, the load at the lowest rates does not",
             one.standby.join(", ")
+        ));
+    }
+    if !one.misfits.is_empty() {
+        remarks.push(format!(
+            "the loop can never admit {}: at the lowest rates the load would be above the set point",
+            one.misfits.join(", ")
         ));
     }
     match one.unreachable {

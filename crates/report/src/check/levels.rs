@@ -41,8 +41,8 @@ impl LoopTask {
             let setting = system.setting(0, here[0]);
             let task = AdaptiveTask::of_operations(parts, (setting.period, setting.slowest));
             let start = leveled.map_or(0, |id| of.start_level(&system.operation(id).levels));
-            let standby = system.adapted_by(here[0]).filter(|root| system.operation(*root).standby);
-            LoopTask { task, period, level: start.min(task.levels().len() - 1), leveled, standby }
+            let level = start.min(task.levels().len() - 1);
+            LoopTask { task, period, level, leveled, standby: system.standby_root(here[0]) }
         };
         adapted.chain(fixed).map(of_operations).collect()
     }
