@@ -148,4 +148,14 @@ fn check_counts_publishers_with_their_consumers_at_the_lowest_rates() {
     place.write("alone.toml", alone.replace("event = \"detection\"", "all = [\"receive\"]"));
     let refused = place.hyoshi("check alone.toml").exits(2).err;
     assert!(refused.contains("no object has the operation `receive`, and it supplies no event"), "{refused}");
+    let text = FUSION.replacen("start ", "endpoints = [\"tcp/127.0.0.1:7475\"]\nstart ", 1);
+    place.write("wrong.toml", text);
+    let refused = place.hyoshi("check wrong.toml").exits(2).err;
+    assert!(refused.contains("no event that clients on processor `fusion` publish has `endpoints`"), "{refused}");
+    let hosts = "[host.here]\nendpoints = [\"tcp/127.0.0.1:7473\"]\n[host.other]\n\
+        endpoints = [\"tcp/127.0.0.1:7474\"]\n[event.\"host/other/lost\"]\n[processor.fusion]\nhost = \"here\"";
+    let text = FUSION.replacen("[processor.fusion]", hosts, 1);
+    place.write("wrong.toml", text.replace("[\"detection\"]", "[\"detection\", \"host/other/lost\"]"));
+    let refused = place.hyoshi("check wrong.toml").exits(2).err;
+    assert!(refused.contains("the node itself publishes `host/other/lost`"), "{refused}");
 }
