@@ -110,7 +110,7 @@ fn moves() -> [Value; 2] {
         let at = Instant::ZERO + Span::from_secs(number);
         let depart = Input::Depart { operation: OperationId(from) };
         histories.event(ProcessorId(from), at, &TraceEvent::Input(depart));
-        let arrive = Input::Arrive { operation: OperationId(to), nominal: at, number };
+        let arrive = Input::Arrive { operation: OperationId(to), from: OperationId(from), nominal: at, number };
         histories.event(ProcessorId(to), at, &TraceEvent::Input(arrive));
     }
     [0, 1].map(|place| {
