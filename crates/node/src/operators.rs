@@ -13,7 +13,7 @@ use hyoshi_orb::{certificate_names, current, minor};
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::Folder;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock};
-use hyoshi_runtime::ChainThreads;
+use hyoshi_runtime::{ChainThreads, MachineLoad};
 
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
@@ -190,7 +190,7 @@ pub struct WholeSystem {
 }
 
 impl WholeSystem {
-    /// Serves the system at `socket`, with the events of a channel and the threads of chains. Before
+    /// Serves the system at `socket`, with the events of a channel, the threads of chains and the load of the machine. Before
     /// [`begin`](Self::begin), operators see a run that waits for hosts. Their `stop` requests `interrupt`.
     ///
     /// # Errors
@@ -200,12 +200,12 @@ impl WholeSystem {
         system: Arc<System>,
         socket: &Path,
         events: Option<EventChannel>,
-        threads: ChainThreads,
+        (threads, machine): (ChainThreads, MachineLoad),
         interrupt: Interrupt,
     ) -> Result<WholeSystem, NodeError> {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
         let (seen, run) = (begun.clone(), RunSource::Begun(begun.clone()));
-        let standing = move || whole(&system, seen.get());
+        let standing = move || whole(&system, seen.get(), machine.latest());
         let (standing, requests) = (Box::new(standing), WatchedObjects::default());
         let operators = ForOperators {
             standing,
@@ -237,7 +237,7 @@ impl Drop for WholeSystem {
 }
 
 /// The state of a run of all hosts.
-fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>) -> wire::NodeStanding {
+fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>, machine: Option<u32>) -> wire::NodeStanding {
     wire::NodeStanding {
         system: system.name.clone(),
         host: String::new(),
@@ -247,6 +247,8 @@ fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>) -> wire::N
         running: begun.map_or(0, |(clock, _)| clock.now().as_nanos()),
         duration: system.duration.as_nanos(),
         refused: 0,
+        measured: machine.is_some(),
+        utilisation: machine.unwrap_or(0),
         processors: system.processors.iter().map(|processor| processor.name.clone()).collect(),
         peers: Vec::new(),
     }

@@ -15,7 +15,7 @@ use hyoshi_orb::{
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::UntrustedPath;
 use hyoshi_os::{Clock, Dscp, Interrupt, MonotonicClock, Spawn, SpawnedThread};
-use hyoshi_runtime::{LaneSender, OutgoingCompletions, Prepared};
+use hyoshi_runtime::{LaneSender, MachineLoad, OutgoingCompletions, Prepared};
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
 use crate::carrier::{ArrivingCompletions, CarrierError, CompletionCarrier};
@@ -188,6 +188,7 @@ pub struct NodePeers {
     requests: WatchedObjects,
     events: WatchedEvents,
     operated: OperatedThreads,
+    machine: MachineLoad,
     wait: Span,
     /// Senders that lanes use.
     lane_senders: Vec<Arc<dyn LaneSender>>,
@@ -257,6 +258,7 @@ impl NodePeers {
             requests: WatchedObjects::default(),
             events: WatchedEvents::new(events),
             operated: OperatedThreads::new(threads, Some(host), RunSource::Peers(shared.clone())),
+            machine: node.machine_load(),
             shared,
             wait,
             lane_senders: Vec::new(),
@@ -438,8 +440,8 @@ impl NodePeers {
 
     /// The object for operators.
     fn operators(&self, access: OperatorAccess) -> ForOperators {
-        let shared = self.shared.clone();
-        let standing = Box::new(move || node_standing(&shared));
+        let (shared, machine) = (self.shared.clone(), self.machine.clone());
+        let standing = Box::new(move || node_standing(&shared, machine.latest()));
         let (requests, events, threads) = (self.requests.clone(), self.events.clone(), self.operated.clone());
         ForOperators { standing, requests, events, threads, interrupt: self.shared.interrupt.clone(), access }
     }

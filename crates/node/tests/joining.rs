@@ -200,7 +200,7 @@ fn an_operator_sees_and_stops_a_run_of_all_hosts() {
     let (socket, interrupt) = (folder.join("uav.sock"), Interrupt::manual(Arc::new(Wake::new())));
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let node = Node::new(system.clone(), plan).prepare().unwrap();
-    let threads = node.chain_threads();
+    let threads = (node.chain_threads(), node.machine_load());
     let all = WholeSystem::serve(system.clone(), &socket, None, threads.clone(), interrupt.clone()).unwrap();
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     let again = WholeSystem::serve(system, &socket, None, threads, interrupt.clone());

@@ -114,6 +114,7 @@ mod events;
 mod link;
 #[doc(hidden)]
 mod load_monitor;
+mod machine_load;
 pub mod measure;
 mod meters;
 mod moves;
@@ -144,6 +145,7 @@ pub use context::{JobContext, JobTiming, OutgoingCall, begin_call, job_timing, w
 pub use cpu_watch::ThreadNames;
 pub use ended::{EndedBy, Finished, LostRecords, RunNote};
 pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCounts};
+pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
 pub use remote::{

@@ -31,6 +31,7 @@ use crate::crew::Crew;
 use crate::ended::RunNote;
 use crate::events::{EventFeed, EventInput, SupplierFeed, suppliers};
 use crate::link::{RemoteRings, connect};
+use crate::machine_load::MachineLoad;
 use crate::processor::ProcessorState;
 use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
 use crate::remote_rates::{ArrivingRates, DepartingRates};
@@ -453,6 +454,11 @@ impl Prepared {
     pub fn chain_threads(&self) -> ChainThreads {
         let processors: Vec<_> = self.parts.processors.iter().map(|part| part.processor.clone()).collect();
         ChainThreads::new(self.parts.common.clone(), &processors)
+    }
+
+    /// The utilisation of all CPUs of the machine, during the run.
+    pub fn machine_load(&self) -> MachineLoad {
+        self.parts.machine.load.clone()
     }
 
     /// Lets threads of the processor's lanes read requests from `reader`. Requests that no job serves go to `refuse`.

@@ -7,7 +7,7 @@ use hyoshi_events::EventChannel;
 use hyoshi_model::{HostId, ProcessorId, System};
 use hyoshi_os::{Interrupt, MonotonicClock};
 use hyoshi_report::ReportNote;
-use hyoshi_runtime::{ChainThreads, Prepared};
+use hyoshi_runtime::Prepared;
 use hyoshi_trace::TraceEvent;
 
 use crate::cli::CliError;
@@ -47,7 +47,7 @@ impl HostArguments {
     pub fn control(
         &self,
         _: &Arc<System>,
-        _: (&EventChannel, &ChainThreads),
+        _: (&EventChannel, &Prepared),
         _: Interrupt,
     ) -> Result<RunControl, CliError> {
         Ok(RunControl {})

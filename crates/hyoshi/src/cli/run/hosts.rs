@@ -16,7 +16,7 @@ use hyoshi_orb::{OrbError, TlsClient, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::figures::counted;
 use hyoshi_report::{NoteLevel, ReportNote};
-use hyoshi_runtime::{ChainThreads, Prepared};
+use hyoshi_runtime::Prepared;
 
 use super::network::HostNetwork;
 use crate::cli::notes::note;
@@ -98,12 +98,13 @@ impl HostArguments {
     pub fn control(
         &self,
         system: &Arc<System>,
-        (events, threads): (&EventChannel, &ChainThreads),
+        (events, node): (&EventChannel, &Prepared),
         interrupt: Interrupt,
     ) -> Result<RunControl, CliError> {
         let events = Some(events.clone());
         let serve = |socket: &Path| {
-            WholeSystem::serve(system.clone(), socket, events.clone(), threads.clone(), interrupt.clone())
+            let shown = (node.chain_threads(), node.machine_load());
+            WholeSystem::serve(system.clone(), socket, events.clone(), shown, interrupt.clone())
         };
         if let Some(socket) = &self.control {
             let object = serve(socket).map_err(|error| match error {
