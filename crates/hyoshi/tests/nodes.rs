@@ -198,10 +198,14 @@ fn a_node_that_is_stopped_ends_its_run_and_its_host_cannot_run_twice() {
     let running = start(&place, &words);
     let node = until("it runs", || show(&place, "s.sock").filter(|node| count(node, "running_ns") > 100_000_000));
     assert_eq!(node["refused_calls"], 0);
+    let machine = |node: &Value| node["machine_utilisation_ppm"].as_u64();
+    let measured = |node: &Value| machine(node).is_some_and(|ppm| (1..=1_000_000).contains(&ppm));
+    until("it measures the machine", || show(&place, "s.sock").filter(measured));
     let again = place.hyoshi(&words.replace("s.sock", "other.sock")).exits(2);
     assert!(again.err.contains("hyoshi node list"), "{}", again.err);
     let shown = place.hyoshi(&format!("node show --at unix:{}/s.sock", place.path().display())).exits(0);
     assert!(shown.out.contains("station") && shown.out.contains("waiting"), "{}", shown.out);
+    assert!(shown.out.contains("machine     ") && shown.out.contains(" % of all CPUs used\n"), "{}", shown.out);
     assert!(shown.out.lines().all(|line| line.chars().count() <= 80), "{}", shown.out);
     // Its endpoint of the file serves operators only with certificates.
     let system = place.read("uav.toml");

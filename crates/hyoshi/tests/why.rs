@@ -306,3 +306,20 @@ fn a_job_that_never_began_is_not_late_by_being_cancelled() {
     let why = place.hyoshi("why full.hyo explore").exits(1).out;
     assert!(!why.contains("past its deadline"), "{why}");
 }
+
+/// Jobs that were due during a move were released on arrival: the move is the cause, not a late timer.
+#[test]
+fn a_job_that_was_due_during_a_move_names_the_move() {
+    let place = Place::new();
+    let text = include_str!("../../../examples/reallocation.toml");
+    // Longer jobs than in the example: the last one on `front` ends late.
+    place.write("moves.toml", &text.replace("[\"40ms\", \"55ms\"]", "[\"90ms\", \"99ms\"]"));
+    place.hyoshi("sim moves.toml --duration 60s --record moves.hyo");
+    let why = place.hyoshi("why moves.hyo --worst track@rear");
+    let cause = "released late: its operation moved from `front` to `rear` meanwhile";
+    assert!(why.out.contains(cause) && !why.out.contains("timer"), "{}", why.out);
+    let why = place.hyoshi("why moves.hyo --worst track@rear --format json");
+    let parts = serde_json::from_str::<Value>(&why.out).unwrap()["job"]["parts"].clone();
+    let moved = parts.as_array().unwrap().iter().find(|part| part["cause"] == "moved");
+    assert!(moved.is_some_and(|part| part["span_ns"].as_u64().unwrap() > 1_000_000), "{parts}");
+}

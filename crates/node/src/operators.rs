@@ -280,12 +280,12 @@ impl WholeSystem {
         system: Arc<System>,
         socket: &Path,
         events: Option<EventChannel>,
-        RunHandles { threads, admissions, contracts }: RunHandles,
+        RunHandles { threads, admissions, contracts, machine }: RunHandles,
         interrupt: Interrupt,
     ) -> Result<WholeSystem, NodeError> {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();
         let (seen, run) = (begun.clone(), RunSource::Begun(begun.clone()));
-        let standing = move || whole(&system, seen.get());
+        let standing = move || whole(&system, seen.get(), machine.latest());
         let (standing, requests) = (Box::new(standing), WatchedObjects::default());
         let operators = ForOperators {
             standing,
@@ -319,7 +319,7 @@ impl Drop for WholeSystem {
 }
 
 /// The state of a run of all hosts.
-fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>) -> wire::NodeStanding {
+fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>, machine: Option<u32>) -> wire::NodeStanding {
     wire::NodeStanding {
         system: system.name.clone(),
         host: String::new(),
@@ -329,6 +329,8 @@ fn whole(system: &System, begun: Option<&(MonotonicClock, [u8; 16])>) -> wire::N
         running: begun.map_or(0, |(clock, _)| clock.now().as_nanos()),
         duration: system.duration.as_nanos(),
         refused: 0,
+        measured: machine.is_some(),
+        utilisation: machine.unwrap_or(0),
         processors: system.processors.iter().map(|processor| processor.name.clone()).collect(),
         peers: Vec::new(),
     }

@@ -15,7 +15,7 @@ use hyoshi_orb::{
 use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::UntrustedPath;
 use hyoshi_os::{Clock, Dscp, Interrupt, MonotonicClock, Spawn, SpawnedThread};
-use hyoshi_runtime::{AdmissionControl, ContractControl, LaneSender, OutgoingCompletions, Prepared};
+use hyoshi_runtime::{AdmissionControl, ContractControl, LaneSender, MachineLoad, OutgoingCompletions, Prepared};
 
 use crate::agreement::{AgreedRun, AgreementStep, NodeProgress, WaitState, step};
 use crate::carrier::{ArrivingCompletions, CarrierError, CompletionCarrier};
@@ -190,6 +190,7 @@ pub struct NodePeers {
     operated: OperatedThreads,
     admissions: AdmissionControl,
     contracts: ContractControl,
+    machine: MachineLoad,
     wait: Span,
     /// Senders that lanes use.
     lane_senders: Vec<Arc<dyn LaneSender>>,
@@ -262,6 +263,7 @@ impl NodePeers {
             operated: OperatedThreads::new(threads, Some(host), RunSource::Peers(shared.clone())),
             admissions: handles.admissions,
             contracts: handles.contracts,
+            machine: handles.machine,
             shared,
             wait,
             lane_senders: Vec::new(),
@@ -443,8 +445,8 @@ impl NodePeers {
 
     /// The object for operators.
     fn operators(&self, access: OperatorAccess) -> ForOperators {
-        let shared = self.shared.clone();
-        let standing = Box::new(move || node_standing(&shared));
+        let (shared, machine) = (self.shared.clone(), self.machine.clone());
+        let standing = Box::new(move || node_standing(&shared, machine.latest()));
         let (requests, events, threads) = (self.requests.clone(), self.events.clone(), self.operated.clone());
         let (admissions, contracts) = (self.admissions.clone(), self.contracts.clone());
         let interrupt = self.shared.interrupt.clone();

@@ -275,7 +275,7 @@ impl wire::Peer for ForPeers {
 }
 
 /// The state of a node.
-pub(crate) fn node_standing(shared: &NodeState) -> wire::NodeStanding {
+pub(crate) fn node_standing(shared: &NodeState, machine: Option<u32>) -> wire::NodeStanding {
     let (now, progress) = (shared.now(), *shared.progress.lock());
     let here = |id: &ProcessorId| shared.system.processor(*id).host == shared.host;
     let processors = shared.system.processor_ids().filter(here);
@@ -288,6 +288,8 @@ pub(crate) fn node_standing(shared: &NodeState) -> wire::NodeStanding {
         running: since_origin(now, &progress).as_nanos(),
         duration: shared.system.duration.as_nanos(),
         refused: shared.strangers.refused(),
+        measured: machine.is_some(),
+        utilisation: machine.unwrap_or(0),
         processors: processors.map(|id| shared.system.processor(id).name.clone()).collect(),
         peers: shared.peers.iter().map(|peer| standing(peer, now, &progress)).collect(),
     }

@@ -45,6 +45,7 @@ pub mod input;
 pub mod kick;
 pub mod lock;
 pub mod machine;
+pub mod machine_load;
 pub mod memory;
 pub mod meter;
 pub mod namespace_lock;
@@ -82,6 +83,7 @@ pub use hyoshi_model::Dscp;
 pub use input::wait_for_input;
 pub use kick::{allow_kicks, handle_signals};
 pub use lock::{PiGuard, PiMutex};
+pub use machine_load::MachineReader;
 pub use memory::{lock_memory, prefault};
 pub use namespace_lock::NamespaceLock;
 pub use net::{

@@ -42,6 +42,40 @@ pub(crate) struct Ticks {
     pub steal: u64,
 }
 
+/// Times of all CPUs together since boot, in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MachineTicks {
+    idle: u64,
+    all: u64,
+}
+
+impl MachineTicks {
+    /// Those of the line `cpu`, which is the first one.
+    pub fn of(stat: &[u8]) -> Option<MachineTicks> {
+        let line = stat.split(|byte| *byte == b'\n').next()?.strip_prefix(b"cpu ")?;
+        let fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+        // User, nice, system, idle, waiting for disks, interrupts (2), stolen. Guests are part of user and nice.
+        let (mut ticks, mut read) = (MachineTicks::default(), 0);
+        for field in fields.take(8) {
+            let counter: u64 = str::from_utf8(field).ok()?.parse().ok()?;
+            ticks.all = ticks.all.checked_add(counter)?;
+            if read == 3 || read == 4 {
+                ticks.idle += counter;
+            }
+            read += 1;
+        }
+        (read > 4).then_some(ticks)
+    }
+
+    /// The part that was not idle since `before`, in parts per million; `None` if no tick has passed. The kernel's
+    /// counters of idle time may decrease slightly.
+    pub fn utilisation_since(self, before: MachineTicks) -> Option<u32> {
+        let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
+        let idle = self.idle.saturating_sub(before.idle).min(all);
+        u32::try_from(u128::from(all - idle) * 1_000_000 / u128::from(all)).ok()
+    }
+}
+
 /// The counters of the line `cpuN`.
 pub(crate) fn cpu_ticks(stat: &[u8], cpu: u32) -> Option<Ticks> {
     let number = |digits: &[u8]| str::from_utf8(digits).ok()?.parse::<u64>().ok();
@@ -71,6 +105,22 @@ mod tests {
         assert_eq!([0, 1, 12].map(|cpu| cpu_ticks(STAT, cpu)), expected);
         assert_eq!(cpu_ticks(STAT, 2), None);
         assert_eq!(cpu_ticks(b"cpu0 1 2 3\n", 0), None);
+    }
+
+    #[test]
+    fn the_machine_is_busy_in_all_but_idle_and_waiting_ticks() {
+        let ticks = MachineTicks::of(STAT).unwrap();
+        assert_eq!(ticks, MachineTicks { idle: 220_444, all: 224_237 });
+        let later = MachineTicks { idle: ticks.idle + 30, all: ticks.all + 40 };
+        assert_eq!(later.utilisation_since(ticks), Some(250_000));
+        assert_eq!(ticks.utilisation_since(ticks), None);
+        assert_eq!(
+            MachineTicks { idle: 5, all: 10 }.utilisation_since(MachineTicks { idle: 6, all: 8 }),
+            Some(1_000_000)
+        );
+        for text in ["cpu0 1 2 3 4 5\n", "cpu 1 2 3\n", "cpu 1 2 3 x 5\n", ""] {
+            assert_eq!(MachineTicks::of(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod recent_cpu;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hyoshi_model::{HostId, Instant, JobId, OperationId, ResourceId, Span, System};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ResourceId, Span, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{CpuEvent, DispatchDecision, Input, JobEnd, JobOutcome, TraceEvent, Wait};
 
@@ -63,6 +63,13 @@ pub enum ResponsePart {
     Jitter,
     /// The delay by its release guard or its offset.
     Guard,
+    /// Its operation moved between processors when it was due.
+    Moved {
+        /// The processor that the operation left.
+        from: ProcessorId,
+        /// Its new processor: the same one if it stayed or came back.
+        to: ProcessorId,
+    },
     /// A late release: the timer or the release thread.
     TimerLate,
     /// Before its start, while another job ran.

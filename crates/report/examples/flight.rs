@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         analysis: Analysis::Done(&report),
         queueing: Vec::new(),
         groups: Vec::new(),
+        machine_ppm: None,
         duration: system.duration,
         asked: system.duration,
         interrupted: false,

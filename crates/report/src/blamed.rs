@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use hyoshi_model::{JobId, OperationId, Span, System};
+use hyoshi_model::{JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_replay::blame::{Culprit, Overrun, Rank, ResponseBreakdown, ResponsePart};
 use hyoshi_trace::Wait;
 
@@ -28,7 +28,7 @@ pub(crate) fn group(kind: ResponsePart) -> usize {
     match kind {
         ResponsePart::Upstream | ResponsePart::Legs | ResponsePart::Link | ResponsePart::Network { .. } => 0,
         ResponsePart::Offset | ResponsePart::Jitter | ResponsePart::Guard => 1,
-        ResponsePart::TimerLate => 2,
+        ResponsePart::Moved { .. } | ResponsePart::TimerLate => 2,
         ResponsePart::Waited { .. } => 3,
         ResponsePart::Preempted { .. } => 4,
         ResponsePart::Resource { .. }
@@ -211,6 +211,15 @@ fn phrase(system: &System, kind: ResponsePart, threads: &[String], who: impl Fn(
         ResponsePart::Offset => "held: its declared offset".into(),
         ResponsePart::Jitter => "held: its declared jitter".into(),
         ResponsePart::Guard => "held by its release guard".into(),
+        ResponsePart::Moved { from, to } => {
+            let name = |id: ProcessorId| system.processors.get(id.index()).map_or("?", |one| &one.name);
+            match from == to {
+                true => format!("released late: its operation could not move from `{}` meanwhile", name(from)),
+                false => {
+                    format!("released late: its operation moved from `{}` to `{}` meanwhile", name(from), name(to))
+                }
+            }
+        }
         ResponsePart::TimerLate => "released late: the timer or the release thread was late".into(),
         ResponsePart::Waited { who: other, rank: Rank::MoreUrgent } => {
             format!("waited for {}, which {} more urgent", who(other), is(other))

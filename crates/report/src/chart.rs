@@ -118,28 +118,65 @@ pub fn stacked(label: &str, places: &AxisLabels, parts: &[Series], value: impl F
     })
 }
 
-/// A line for each series, from place to place. The axis begins at `from`.
+/// A line for each series, from place to place; with a gap where it has no value. The axis begins at `from`.
 pub fn lines(label: &str, places: &AxisLabels, series: &[Series], from: f64, value: impl Fn(f64) -> String) -> String {
+    lines_of((540, 250), label, (places, series), from, value)
+}
+
+/// The same at less height, for several charts together.
+pub(crate) fn small_lines(
+    label: &str,
+    places: &AxisLabels,
+    series: &[Series],
+    from: f64,
+    value: impl Fn(f64) -> String,
+) -> String {
+    lines_of((540, 150), label, (places, series), from, value)
+}
+
+fn lines_of(
+    size: (u32, u32),
+    label: &str,
+    (places, series): (&AxisLabels, &[Series]),
+    from: f64,
+    value: impl Fn(f64) -> String,
+) -> String {
     let count = places.names.len();
     if count == 0 {
         return String::new();
     }
     let most = series.iter().flat_map(|one| one.values.iter().flatten()).copied().fold(from, f64::max);
     let most = if most > from { from + (most - from) * 1.06 } else { from + 1.0 };
-    svg((540, 250), label, |area| {
+    svg(size, label, |area| {
         let mut chart = framed(area).build_cartesian_2d((0..count - 1).into_segmented(), from..most)?;
         mesh(&mut chart, &Along::places(places), &|segment| name(places, segment), &value)?;
         for one in series {
-            let points = one.values.iter().enumerate();
-            let points = points.filter_map(|(place, value)| Some((SegmentValue::CenterOf(place), (*value)?)));
             let style = one.colour.marker().stroke_width(2);
-            match one.dashed {
-                true => drop(chart.draw_series(DashedLineSeries::new(points, 5, 5, style))?),
-                false => drop(chart.draw_series(LineSeries::new(points, style))?),
+            for points in stretches(&one.values) {
+                let points = points.into_iter().map(|(place, value)| (SegmentValue::CenterOf(place), value));
+                match (points.len(), one.dashed) {
+                    (1, _) => {
+                        chart.draw_series(points.map(|at| Circle::new(at, 2, style.filled())))?;
+                    }
+                    (_, true) => {
+                        chart.draw_series(DashedLineSeries::new(points, 5, 5, style))?;
+                    }
+                    (_, false) => {
+                        chart.draw_series(LineSeries::new(points, style))?;
+                    }
+                }
             }
         }
         Ok(())
     })
+}
+
+/// The successive places that have values.
+fn stretches(values: &[Option<f64>]) -> Vec<Vec<(usize, f64)>> {
+    let places = values.iter().enumerate().map(|(place, value)| value.map(|value| (place, value)));
+    let places: Vec<_> = places.collect();
+    let known = places.split(Option::is_none).filter(|stretch| !stretch.is_empty());
+    known.map(|stretch| stretch.iter().copied().flatten().collect()).collect()
 }
 
 /// Where the axes of every chart stand.
@@ -241,6 +278,17 @@ mod tests {
             assert!(chart.contains("var(--made)") && chart.contains("var(--missed)"), "{chart}");
             assert!(!chart.contains("#0102"), "{chart}");
         }
+    }
+
+    #[test]
+    fn a_line_has_gaps_without_values_and_a_dot_for_a_single_one() {
+        let values = vec![None, Some(1.0), Some(2.0), None, None, Some(3.0)];
+        assert_eq!(stretches(&values), [vec![(1, 1.0), (2, 2.0)], vec![(5, 3.0)]]);
+        assert_eq!(stretches(&[None]), Vec::<Vec<_>>::new());
+        let places = AxisLabels { title: String::new(), names: vec!["-".into(); 6] };
+        let series = [Series { colour: Colour::Made, dashed: false, values }];
+        let chart = lines("gaps", &places, &series, 0.0, |value| value.to_string());
+        assert_eq!((chart.matches("<circle").count(), chart.contains("var(--made)")), (1, true), "{chart}");
     }
 
     #[test]

@@ -198,6 +198,7 @@ mod tests {
             analysis: Analysis::Done(&report),
             queueing: Vec::new(),
             groups: Vec::new(),
+            machine_ppm: None,
             duration: Span::from_millis(10),
             asked: Span::from_millis(10),
             interrupted: false,

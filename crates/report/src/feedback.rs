@@ -1,9 +1,8 @@
 //! What feedback loops measured and set.
 
-use std::collections::BTreeMap;
+mod rates;
 
 use hyoshi_model::{FeedbackLoop, Instant, OperationId, Span, System, at_level};
-use hyoshi_trace::stats::Row;
 use hyoshi_trace::{AdmissionOutcome, FeedbackHistory, Stats};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
@@ -13,6 +12,8 @@ use crate::figures::{count, hertz, nanos, percent};
 use crate::summary::Summary;
 use crate::terminal::TerminalStyle;
 use crate::terminal::grid::{CellValue, column, grid};
+pub use rates::{RateSummary, ServiceLevelSummary};
+use rates::{adapted_here, rate_charts, rate_rows, rates};
 
 /// The loop of one processor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -182,96 +183,6 @@ pub struct SteadySummary {
     pub latency_ns: Option<u64>,
 }
 
-/// The service level of an operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ServiceLevelSummary {
-    /// The operation.
-    pub operation: String,
-    /// The name of its level at the end.
-    pub name: String,
-    /// How often its level changed.
-    pub changes: u64,
-}
-
-/// The level of an operation with levels.
-fn level_of(
-    system: &System,
-    of: &FeedbackLoop,
-    history: &FeedbackHistory,
-    id: OperationId,
-) -> Option<ServiceLevelSummary> {
-    let operation = system.operation(id);
-    let (place, changes) =
-        history.level(id).map_or((of.start_level(&operation.levels), 0), |(place, changes)| (place.into(), changes));
-    let name = operation.levels.get(place)?.name.clone();
-    Some(ServiceLevelSummary { operation: operation.name.clone(), name, changes })
-}
-
-/// One operation with an adapted rate or with service levels, or one client of an operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RateSummary {
-    /// The operation.
-    pub operation: String,
-    /// The first part of the client's name. `None` for the operation itself.
-    pub client: Option<String>,
-    /// Its period at the end, or when the client left.
-    pub period_ns: u64,
-    /// The shortest and the longest period of its range at the start.
-    pub range_ns: (u64, u64),
-    /// How often its period changed.
-    pub changes: u64,
-    /// True if the operation was on another of its processors at the end.
-    #[serde(skip_serializing_if = "core::ops::Not::not")]
-    pub away: bool,
-    /// True if the operation was on standby at the end: not admitted, or withdrawn.
-    #[serde(skip_serializing_if = "core::ops::Not::not")]
-    pub standby: bool,
-    /// The level of the operation with levels among those with this rate on the loop's processor.
-    pub level: Option<ServiceLevelSummary>,
-    /// When the client joined, and when it left: `None` if it was registered at the end.
-    pub joined_ns: Option<u64>,
-    /// See `joined_ns`.
-    pub left_ns: Option<u64>,
-    /// The sum of the declared worst cases of one job of each operation with this rate on the loop's processor.
-    pub declared_ns: u64,
-    /// The sum of their mean measured execution times; `None` if one of them completed no job.
-    pub measured_ns: Option<u64>,
-}
-
-impl RateSummary {
-    fn name(&self) -> String {
-        match &self.client {
-            Some(client) => format!("{}, client {client}", self.operation),
-            None => self.operation.clone(),
-        }
-    }
-
-    fn level(&self) -> String {
-        self.level.as_ref().map_or(String::new(), |level| {
-            let changes = if level.changes == 1 { "change" } else { "changes" };
-            let name = if level.operation == self.operation { "" } else { &format!("{} ", level.operation) };
-            format!("{name}{}, {} {changes}", level.name, count(level.changes))
-        })
-    }
-
-    fn range(&self) -> String {
-        let [slowest, fastest] = [self.range_ns.1, self.range_ns.0].map(hertz);
-        if self.range_ns.0 == self.range_ns.1 { slowest } else { format!("{slowest} – {fastest}") }
-    }
-
-    fn at_the_end(&self) -> String {
-        if self.away {
-            "elsewhere".into()
-        } else if self.standby {
-            "standby".into()
-        } else if self.left_ns.is_some() {
-            format!("left at {}", hertz(self.period_ns))
-        } else {
-            hertz(self.period_ns)
-        }
-    }
-}
-
 /// Some successive samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SampleSummary {
@@ -327,17 +238,8 @@ impl FeedbackSummary {
             miss_ratio_ppm: ppm(steady.miss_ratio),
             latency_ns: steady.latency.map(Span::as_nanos),
         });
-        let changed: BTreeMap<_, _> =
-            history.periods().map(|(root, period, changes)| (root, (period, changes))).collect();
-        let setters = system.rate_setters();
-        let own = setters.iter().filter(|(_, place)| system.feedback[**place].processor == of.processor);
-        let here = system.adapted_on(of.processor);
-        let here = |root| here.iter().find(|one| one.root == root).map_or(Vec::new(), |one| one.here.clone());
-        let own: Vec<_> = own.map(|(root, _)| (*root, here(*root))).collect();
-        let leveled = system.with_levels_on(of.processor).map(|id| (id, vec![id]));
-        let own: Vec<_> = own.into_iter().chain(leveled).collect();
-        let at_lowest = |(root, here): &(OperationId, Vec<OperationId>)| {
-            let slowest = system.setting(0, *root).slowest.as_nanos().max(1) as f64;
+        let at_lowest = |(root, here): (OperationId, Vec<OperationId>)| {
+            let slowest = system.setting(0, root).slowest.as_nanos().max(1) as f64;
             let work = here.iter().map(|id| {
                 let setting = system.setting(0, *id);
                 let wcet = at_level(&system.operation(*id).levels, 0, setting.wcet);
@@ -345,57 +247,10 @@ impl FeedbackSummary {
             });
             work.sum::<f64>() / slowest * 1e6
         };
-        let least = own.iter().map(at_lowest).sum::<f64>().ceil();
-        let on_standby = |root: OperationId| system.operation(root).standby;
-        let any_standby = own.iter().any(|(root, _)| on_standby(*root));
-        let rates = own.into_iter().map(|(root, here)| {
-            let setting = system.setting(0, root);
-            let (period, changes) = changed.get(&root).copied().unwrap_or_else(|| (of.start_of(system, root), 0));
-            let work = |id: &OperationId| {
-                let setting = system.setting(0, *id);
-                setting.wcet.as_nanos().saturating_mul(setting.legs.into())
-            };
-            let mean = |id: &OperationId| {
-                let rows = stats.rows_of(*id).iter().map(Row::execution);
-                let (jobs, sum) = rows.filter_map(|one| Some((one.count(), one.mean()?))).fold(
-                    (0, 0),
-                    |(jobs, sum): (u64, u128), (count, mean)| {
-                        (jobs + count, sum + u128::from(count) * u128::from(mean.as_nanos()))
-                    },
-                );
-                let legs = u128::from(system.setting(0, *id).legs);
-                (jobs > 0).then(|| (sum * legs / u128::from(jobs)) as u64)
-            };
-            RateSummary {
-                declared_ns: here.iter().map(work).fold(0, u64::saturating_add),
-                measured_ns: here.iter().map(mean).sum(),
-                away: !on_standby(root) && !history.is_present(system, root),
-                standby: on_standby(root) && !history.is_present(system, root),
-                level: here.iter().find_map(|id| level_of(system, of, history, *id)),
-                operation: system.operation(root).name.clone(),
-                client: None,
-                period_ns: period.as_nanos(),
-                range_ns: (setting.period.as_nanos(), setting.slowest.as_nanos()),
-                changes,
-                joined_ns: None,
-                left_ns: None,
-            }
-        });
-        let (clients, clients_omitted) = history.clients();
-        let rates = rates.chain(clients.iter().map(|one| RateSummary {
-            operation: system.operation(one.task.operation).name.clone(),
-            client: Some(one.task.label.as_str().to_owned()),
-            period_ns: one.period.as_nanos(),
-            range_ns: (one.task.shortest.as_nanos(), one.task.longest.as_nanos()),
-            changes: one.changes,
-            declared_ns: one.task.estimate.as_nanos(),
-            measured_ns: None,
-            away: false,
-            standby: false,
-            level: None,
-            joined_ns: Some(one.joined.as_nanos()),
-            left_ns: one.left.map(Instant::as_nanos),
-        }));
+        let least = adapted_here(system, of).into_iter().map(at_lowest).sum::<f64>().ceil();
+        let clients_omitted = history.clients().1;
+        let has_clients = !history.clients().0.is_empty();
+        let any_standby = adapted_here(system, of).iter().any(|(root, _)| system.operation(*root).standby);
         let (moves, moves_omitted) = history.arrivals();
         let (admissions, admissions_omitted) = history.admissions();
         let moved = |(at, id): &(Instant, OperationId)| MoveSummary {
@@ -411,12 +266,12 @@ impl FeedbackSummary {
             latency_set: LatencySummary::new(system, of),
             period_ns: of.period.as_nanos(),
             samples: history.samples(),
-            least_ppm: (!of.algorithm.is_of_group() && clients.is_empty() && !any_standby).then_some(least as u64),
+            least_ppm: (!of.algorithm.is_of_group() && !has_clients && !any_standby).then_some(least as u64),
             unsolved_steps: None,
             skipped_steps: None,
             settled_after: settled.map(|place| over_time[..=place].iter().map(|point| point.samples).sum()),
             steady,
-            rates: rates.collect(),
+            rates: rates(system, of, history, stats),
             clients_omitted,
             moves: moves.iter().map(moved).collect(),
             moves_omitted,
@@ -478,50 +333,51 @@ impl FeedbackSummary {
     }
 }
 
-/// One line for each loop: its latest sample, its set points and up to this number of rates.
-pub(crate) fn latest_samples(system: &System, feedback: &[FeedbackHistory], rates: usize) -> Vec<String> {
-    let mut lines = Vec::new();
+/// Rates that the live table shows.
+const MOST_LATEST: usize = 8;
+
+/// One line for each loop: its latest sample and its set points. `rates` adds a line for each of the first rates, with
+/// the measured and the declared execution time.
+pub(crate) fn latest_samples(
+    system: &System,
+    (stats, feedback): (&Stats, &[FeedbackHistory]),
+    shows_rates: bool,
+) -> Vec<String> {
+    let (mut lines, mut room) = (Vec::new(), if shows_rates { MOST_LATEST } else { 0 });
     for (one, history) in system.feedback.iter().filter_map(|one| Some((one, feedback.get(one.processor.index())?))) {
-        let mut line = system.processor(one.processor).name.clone();
-        if let Some(latest) = history.latest() {
-            let utilisation = latest.utilisation().map_or("unknown".into(), |part| percent(ppm(part)));
-            line += &format!(" U {utilisation}");
-            if one.algorithm.uses_utilisation() {
-                line += &format!(" of {}", percent(one.utilisation_ppm.into()));
-            }
-            line += &format!(" M {}", percent(ppm(latest.miss_ratio())));
-            if one.algorithm.uses_miss_ratio() {
-                line += &format!(" of {}", percent(one.miss_ratio_ppm.into()));
-            }
-            if let Some(set) = &one.latency {
-                let measured = latest.latency().map_or("unknown".into(), |latency| nanos(latency.as_nanos()));
-                line += &format!(" L {measured} of {}", nanos(set.at.as_nanos()));
-            }
+        let all = if shows_rates { rates(system, one, history, stats) } else { Vec::new() };
+        let present: Vec<_> = all.iter().filter(|rate| rate.left_ns.is_none() && !rate.away).collect();
+        let is_known = history.periods().next().is_some() && shows_rates;
+        if history.latest().is_some() || is_known {
+            lines.push(latest_sample(system, one, history));
         }
-        let found: BTreeMap<_, _> = history.periods().map(|(root, period, _)| (root, period)).collect();
-        let roots = system.adapted_on(one.processor).into_iter().map(|adapted| adapted.root);
-        let roots = roots.filter(|root| history.is_present(system, *root));
-        for (root, period) in roots.filter_map(|root| Some((root, found.get(&root)?))).take(rates) {
-            line += &format!("  {} {}", system.operation(root).name, hertz(period.as_nanos()));
+        let shown = present.len().min(room);
+        lines.extend(present[..shown].iter().map(|rate| rate.latest()));
+        if room > 0 && present.len() > shown {
+            lines.push(format!("  … and {} more rates", present.len() - shown));
         }
-        if found.len() > rates && rates > 0 {
-            line += &format!("  … and {} more rates", found.len() - rates);
-        }
-        let adapted = system.adapted_on(one.processor).into_iter().flat_map(|adapted| adapted.here);
-        let leveled = adapted.chain(system.with_levels_on(one.processor));
-        for level in leveled.filter_map(|id| level_of(system, one, history, id)).take(rates) {
-            line += &format!("  {} {}", level.operation, level.name);
-        }
-        let clients = history.clients().0.iter().filter(|client| client.left.is_none());
-        for client in clients.take(rates) {
-            let operation = &system.operation(client.task.operation).name;
-            line += &format!("  {operation} of {} {}", client.task.label.as_str(), hertz(client.period.as_nanos()));
-        }
-        if history.latest().is_some() || !found.is_empty() && rates > 0 {
-            lines.push(line);
-        }
+        room -= shown;
     }
     lines
+}
+
+fn latest_sample(system: &System, one: &FeedbackLoop, history: &FeedbackHistory) -> String {
+    let mut line = system.processor(one.processor).name.clone();
+    let Some(latest) = history.latest() else { return line };
+    let utilisation = latest.utilisation().map_or("unknown".into(), |part| percent(ppm(part)));
+    line += &format!(" U {utilisation}");
+    if one.algorithm.uses_utilisation() {
+        line += &format!(" of {}", percent(one.utilisation_ppm.into()));
+    }
+    line += &format!(" M {}", percent(ppm(latest.miss_ratio())));
+    if one.algorithm.uses_miss_ratio() {
+        line += &format!(" of {}", percent(one.miss_ratio_ppm.into()));
+    }
+    if let Some(set) = &one.latency {
+        let measured = latest.latency().map_or("unknown".into(), |latency| nanos(latency.as_nanos()));
+        line += &format!(" L {measured} of {}", nanos(set.at.as_nanos()));
+    }
+    line
 }
 
 impl Summary {
@@ -562,31 +418,6 @@ impl Summary {
         (!rows.is_empty()).then(|| grid(look, &columns, &rows, super::terminal::MOST_ROWS))
     }
 
-    pub(crate) fn rate_table(&self, look: TerminalStyle) -> Option<String> {
-        let columns = [
-            column("operation"),
-            column("range"),
-            column("at the end"),
-            column("changes").spare(1),
-            column("level").if_any(),
-            column("declared time").spare(1),
-            column("mean time"),
-        ];
-        let rates = self.loops().flat_map(|(_, one)| &one.rates).map(|one| {
-            vec![
-                CellValue::words(one.name()),
-                CellValue::figure(one.range()),
-                CellValue::figure(one.at_the_end()),
-                CellValue::figure(count(one.changes)),
-                CellValue::words(one.level()),
-                CellValue::time(one.declared_ns),
-                CellValue::figure(one.measured_ns.map_or("-".into(), nanos)),
-            ]
-        });
-        let rows: Vec<_> = rates.collect();
-        (!rows.is_empty()).then(|| grid(look, &columns, &rows, super::terminal::MOST_ROWS))
-    }
-
     /// The section of the page.
     pub(crate) fn feedback_section(&self) -> Markup {
         let loops: Vec<_> = self.loops().collect();
@@ -605,29 +436,22 @@ impl Summary {
                             declared utilisation that the loop has set."
                             @if one.latency_set.is_some() { " Dashed red: latency, up to twice its set point of 100 %." } }
                         (PreEscaped(chart(one)))
+                        (rate_charts(one))
                     }
-                    table {
-                        thead { tr { th { "operation" } th class="n" { "range" } th class="n" { "at the end" }
-                            th { "level" } th class="n" { "declared time" } th class="n" { "mean time" } } }
-                        tbody { @for rate in one.rates.iter().take(crate::terminal::MOST_ROWS) { tr {
-                            td { (rate.name()) }
-                            td class="n" { (rate.range()) }
-                            td class="n" { (rate.at_the_end()) }
-                            td { (rate.level()) }
-                            td class="n" { (nanos(rate.declared_ns)) }
-                            td class="n" { (rate.measured_ns.map_or("-".into(), nanos)) }
-                        } } }
-                    }
+                    (rate_rows(&one.rates))
                 }
             }
         }
     }
 }
 
+/// The times of the points.
+fn times(one: &FeedbackSummary) -> AxisLabels {
+    AxisLabels { title: "time".into(), names: one.over_time.iter().map(|point| nanos(point.at_ns)).collect() }
+}
+
 /// Utilisation, misses and total over time.
 fn chart(one: &FeedbackSummary) -> String {
-    let names = one.over_time.iter().map(|point| nanos(point.at_ns)).collect();
-    let places = AxisLabels { title: "time".into(), names };
     let line = |colour, dashed, of: &dyn Fn(&SampleSummary) -> Option<u64>| Series {
         colour,
         dashed,
@@ -643,5 +467,5 @@ fn chart(one: &FeedbackSummary) -> String {
         let of = |point: &SampleSummary| Some(ppm(point.latency_ns? as f64 / set.at_ns.max(1) as f64).min(2_000_000));
         series.push(line(Colour::Missed, true, &of));
     }
-    lines("utilisation, misses and total over time", &places, &series, 0.0, |value| format!("{value:.0} %"))
+    lines("utilisation, misses and total over time", &times(one), &series, 0.0, |value| format!("{value:.0} %"))
 }

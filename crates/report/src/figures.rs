@@ -126,7 +126,11 @@ pub fn counted(number: u64, one: &str, several: &str) -> String {
 
 /// The rate of a period, for people.
 pub fn hertz(period_ns: u64) -> String {
-    let rate = 1e9 / period_ns.max(1) as f64;
+    rate_text(1e9 / period_ns.max(1) as f64)
+}
+
+/// A rate in hertz, for people.
+pub fn rate_text(rate: f64) -> String {
     let digits = if rate >= 100.0 {
         0
     } else if rate >= 10.0 {

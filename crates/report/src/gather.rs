@@ -92,6 +92,7 @@ impl ReportInput<'_> {
             interrupted: self.interrupted,
             took_ns: self.took.as_nanos(),
             lost_events: self.lost_events,
+            machine_utilisation_ppm: self.machine_ppm,
             notes,
             analysis,
             processors,

@@ -161,6 +161,9 @@ fn tiles(summary: &Summary) -> Markup {
             @if let Some(fullest) = fullest {
                 (tile("Utilisation", percent(fullest.utilisation_ppm), format!("of {}", fullest.name), false))
             }
+            @if let Some(machine) = summary.machine_utilisation_ppm {
+                (tile("All CPUs", percent(machine.into()), "used, with other programs".into(), false))
+            }
             @if summary.lost_events > 0 { (tile("Events lost", count(summary.lost_events), "figures are incomplete".into(), true)) }
         }
     }

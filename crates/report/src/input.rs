@@ -37,6 +37,8 @@ pub struct ReportInput<'a> {
     pub queueing: Vec<Queueing>,
     /// How often the coordinator of each group of feedback loops has decided; empty if not known, as from a recording.
     pub groups: Vec<GroupSteps>,
+    /// The utilisation of all CPUs of the machine during a run, in parts per million; `None` if not measured.
+    pub machine_ppm: Option<u32>,
     /// How long it ran: virtual time in a simulation.
     pub duration: Span,
     /// The requested duration.

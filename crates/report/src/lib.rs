@@ -24,6 +24,7 @@
 //!     analysis: Analysis::LeftOut("not requested"),
 //!     queueing: Vec::new(),
 //!     groups: Vec::new(),
+//!     machine_ppm: None,
 //!     duration: Span::from_secs(1),
 //!     asked: Span::from_secs(1),
 //!     interrupted: false,

@@ -19,6 +19,12 @@ pub const REDRAW: Span = Span::from_millis(200);
 /// Other output gets a line this often.
 pub const LINE: Span = Span::from_secs(1);
 
+/// The statistics, the samples of the loop of each processor, and the utilisation of the machine in parts per million.
+pub type Progress<'a> = ((&'a Stats, &'a [FeedbackHistory]), Option<u32>);
+
+/// The row of the whole machine.
+const ALL_CPUS: &str = "all CPUs";
+
 /// Shows the progress of a run.
 #[derive(Debug)]
 pub struct LiveTable<W> {
@@ -63,20 +69,13 @@ impl<W: Write> LiveTable<W> {
         self.shown.is_none_or(|shown| now.since(shown) >= every)
     }
 
-    /// Shows the state at `now`, with the samples of the loop of each processor. The caller ignores errors: a run
-    /// continues without its display.
-    pub fn show(
-        &mut self,
-        now: Instant,
-        system: &System,
-        (stats, feedback): (&Stats, &[FeedbackHistory]),
-        lost_events: u64,
-    ) -> io::Result<()> {
-        self.measure(now, system, stats);
+    /// Shows the state at `now`. The caller ignores errors: a run continues without its display.
+    pub fn show(&mut self, now: Instant, system: &System, progress: Progress<'_>, lost_events: u64) -> io::Result<()> {
+        self.measure(now, system, progress.0.0);
         self.shown = Some(now);
         let text = match self.redraws {
-            true => self.table(now, system, (stats, feedback), lost_events),
-            false => self.line(now, system, (stats, feedback), lost_events),
+            true => self.table(now, system, progress, lost_events),
+            false => self.line(now, system, progress, lost_events),
         };
         if self.redraws {
             queue!(self.to, BeginSynchronizedUpdate)?;
@@ -130,7 +129,7 @@ impl<W: Write> LiveTable<W> {
         &self,
         now: Instant,
         system: &System,
-        (stats, feedback): (&Stats, &[FeedbackHistory]),
+        ((stats, feedback), machine): Progress<'_>,
         lost_events: u64,
     ) -> String {
         let mut line = format!("{}/{}", nanos(now.as_nanos()), nanos(self.asked.as_nanos()));
@@ -144,8 +143,11 @@ impl<W: Write> LiveTable<W> {
                 line.push_str(&format!(" cancelled {}", count(counts.cancelled())));
             }
         }
-        for one in latest_samples(system, feedback, 0) {
+        for one in latest_samples(system, (stats, feedback), false) {
             line.push_str(&format!("  {one}"));
+        }
+        if let Some(machine) = machine {
+            line.push_str(&format!("  {ALL_CPUS} {}", percent(machine.into())));
         }
         if lost_events > 0 {
             line.push_str(&format!("  {}", counted(lost_events, "event lost", "events lost")));
@@ -157,7 +159,7 @@ impl<W: Write> LiveTable<W> {
         &self,
         now: Instant,
         system: &System,
-        (stats, feedback): (&Stats, &[FeedbackHistory]),
+        ((stats, feedback), machine): Progress<'_>,
         lost_events: u64,
     ) -> String {
         let width = usize::from(self.look.width.unwrap_or(80)).clamp(20, 100);
@@ -182,6 +184,7 @@ impl<W: Write> LiveTable<W> {
         lines.push((String::new(), None));
         let longest =
             system.processors.iter().map(|processor| processor.name.chars().count()).max().unwrap_or(0).min(24);
+        let longest = if machine.is_some() { longest.max(ALL_CPUS.len()) } else { longest };
         for id in system.processor_ids().take(MOST_PROCESSORS) {
             let (name, used) = (cut(&system.processor(id).name, 24), self.used_ppm[id.index()]);
             lines.push((format!("  {name:<longest$}  {}  {:>8}", bar(used, 24), percent(used)), None));
@@ -189,7 +192,10 @@ impl<W: Write> LiveTable<W> {
         if let Some(more @ 1..) = system.processors.len().checked_sub(MOST_PROCESSORS) {
             lines.push((format!("  … and {more} more processors"), None));
         }
-        let samples = latest_samples(system, feedback, MOST_RATES);
+        if let Some(machine) = machine.map(u64::from) {
+            lines.push((format!("  {:<longest$}  {}  {:>8}", ALL_CPUS, bar(machine, 24), percent(machine)), None));
+        }
+        let samples = latest_samples(system, (stats, feedback), true);
         if !samples.is_empty() {
             lines.push((String::new(), None));
             lines.extend(samples.into_iter().map(|one| (format!("  {one}"), None)));
@@ -217,9 +223,6 @@ fn bar(ppm: u64, width: usize) -> String {
     let full = (ppm.min(1_000_000) as usize * width + 500_000) / 1_000_000;
     format!("{}{}", "█".repeat(full), "░".repeat(width - full))
 }
-
-/// Rates of a loop that the live table shows.
-const MOST_RATES: usize = 6;
 
 /// Processors that the live table shows; it must fit on a screen.
 const MOST_PROCESSORS: usize = 12;

@@ -46,6 +46,8 @@ pub struct Summary {
     pub took_ns: u64,
     /// Events that were lost.
     pub lost_events: u64,
+    /// The utilisation of all CPUs of the machine, by all programs; `None` if not measured.
+    pub machine_utilisation_ppm: Option<u32>,
     /// What a reader must know to judge the figures.
     pub notes: Vec<ReportNote>,
     /// What is proved.

@@ -247,7 +247,10 @@ impl Summary {
         section("Deadlines", Some(self.class_table(look)));
         section("Operations", Some(self.operation_table(look)));
         section("Regions", (self.epochs.len() > 1).then(|| self.epoch_table(look)));
-        section("Processors", Some(self.processor_table(look)));
+        let machine = self.machine_utilisation_ppm.map_or(String::new(), |ppm| {
+            format!("  all CPUs of the machine, with other programs: {}\n", percent(ppm.into()))
+        });
+        section("Processors", Some(self.processor_table(look) + &machine));
         section("Feedback control", self.feedback_table(look));
         section("Adapted rates", self.rate_table(look));
         section("Contracts", self.contract_table(look));
@@ -320,6 +323,8 @@ impl Summary {
             column("stopped").if_any(),
             column("dropped").if_any(),
             column("overran").if_any().spare(13),
+            column("declared time").spare(8),
+            column("mean time").spare(8),
             column("response p50").spare(11),
             column("p99").spare(9),
             column("max").spare(4),
@@ -344,6 +349,8 @@ impl Summary {
                 CellValue::Count(group.counts.released, Tone::Plain),
             ];
             row.extend(outcomes(&group.counts, group.critical));
+            row.push(CellValue::time(group.wcet_ns));
+            row.push(CellValue::time_if_known(group.execution.map(|execution| signless(execution.mean_ns))));
             row.extend(response(group.response.as_ref()));
             row.push(bound(&group.bound));
             row.push(CellValue::times(group.deadline_ns, group.deadline_max_ns));

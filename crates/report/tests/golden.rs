@@ -60,7 +60,7 @@ fn lines_while_a_run_goes_on() {
     for millis in [0, 400, 1_000, 2_000] {
         let now = Instant::from_nanos(millis * 1_000_000);
         if live.is_due(now) {
-            live.show(now, &system, (&stats, &[]), millis / 1_000).unwrap();
+            live.show(now, &system, ((&stats, &[]), None), millis / 1_000).unwrap();
         }
     }
     live.finish().unwrap();
@@ -73,8 +73,8 @@ fn a_table_that_redraws_while_a_run_goes_on() {
     let mut screen = Vec::new();
     let mut live =
         LiveTable::new(&mut screen, TerminalStyle { colour: true, width: Some(60) }, true, &system, system.duration);
-    live.show(Instant::from_nanos(500_000_000), &system, (&stats, &[]), 0).unwrap();
-    live.show(Instant::from_nanos(2_000_000_000), &system, (&stats, &[]), 3).unwrap();
+    live.show(Instant::from_nanos(500_000_000), &system, ((&stats, &[]), Some(120_000)), 0).unwrap();
+    live.show(Instant::from_nanos(2_000_000_000), &system, ((&stats, &[]), Some(431_000)), 3).unwrap();
     live.finish().unwrap();
     compare("live.ansi", &String::from_utf8(screen).unwrap());
 }

@@ -94,6 +94,10 @@ fn feedback() -> Value {
     let clients: Vec<_> =
         one.rates[1..].iter().map(|one| (one.client.as_deref(), one.period_ns, one.left_ns)).collect();
     assert_eq!(clients, [(Some("pilot"), 250_000_000, Some(6_000_000_000)), (Some("pilot"), 1_000_000_000, None)]);
+    // Both samples came before the clients.
+    let over_time: Vec<_> = one.rates.iter().map(|rate| &rate.periods_ns[..]).collect();
+    let second = Some(1_000_000_000);
+    assert_eq!(over_time, [&[second, second], &[None, None], &[None, None]]);
     serde_json::to_value(one).unwrap()
 }
 
@@ -110,7 +114,7 @@ fn moves() -> [Value; 2] {
         let at = Instant::ZERO + Span::from_secs(number);
         let depart = Input::Depart { operation: OperationId(from) };
         histories.event(ProcessorId(from), at, &TraceEvent::Input(depart));
-        let arrive = Input::Arrive { operation: OperationId(to), nominal: at, number };
+        let arrive = Input::Arrive { operation: OperationId(to), from: OperationId(from), nominal: at, number };
         histories.event(ProcessorId(to), at, &TraceEvent::Input(arrive));
     }
     [0, 1].map(|place| {

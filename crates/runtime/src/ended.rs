@@ -332,6 +332,9 @@ pub struct Finished {
     /// For each processor: its CPU, and the time for which a hypervisor stopped it during the run, if the kernel
     /// reports it.
     pub stolen: Vec<(ProcessorId, u32, Option<Span>)>,
+    /// The utilisation of all CPUs of the machine during the run, in parts per million; `None` if the kernel does not
+    /// report it.
+    pub machine: Option<u32>,
     /// For each processor: the costs of queueing.
     pub queueing: Vec<(ProcessorId, Queueing)>,
     /// The last periods that feedback loops have set for operations here, or for groups whose rates this process

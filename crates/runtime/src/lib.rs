@@ -117,6 +117,7 @@ mod events;
 mod link;
 #[doc(hidden)]
 mod load_monitor;
+mod machine_load;
 pub mod measure;
 mod meters;
 mod moves;
@@ -151,6 +152,7 @@ pub use contract_control::{ContractControl, ContractError, ContractState};
 pub use cpu_watch::ThreadNames;
 pub use ended::{EndedBy, Finished, LostRecords, RunNote};
 pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCounts};
+pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
 pub use remote::{

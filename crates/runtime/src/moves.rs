@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyoshi_control::feedback::{ProposedMove, Reallocator};
 use hyoshi_dispatch::DepartedOperation;
-use hyoshi_model::{ProcessorId, System};
+use hyoshi_model::{OperationId, ProcessorId, System};
 use hyoshi_os::PiMutex;
 
 use crate::body::BodyCell;
@@ -26,7 +26,16 @@ pub(crate) struct OperationMoves {
 struct MoveArrivals {
     some: AtomicBool,
     /// Each operation is in it at most once.
-    all: PiMutex<Vec<(DepartedOperation, Option<Box<BodyCell>>)>>,
+    all: PiMutex<Vec<ArrivingOperation>>,
+}
+
+/// An operation on its way, with its body.
+#[derive(Debug)]
+pub(crate) struct ArrivingOperation {
+    /// The operation on its next processor.
+    pub to: OperationId,
+    pub departure: DepartedOperation,
+    pub cell: Option<Box<BodyCell>>,
 }
 
 impl OperationMoves {
@@ -44,9 +53,9 @@ impl OperationMoves {
     }
 
     /// An operation with its body arrives at a processor. The caller wakes the release thread there.
-    pub fn pass(&self, to: ProcessorId, departure: DepartedOperation, cell: Option<Box<BodyCell>>) {
+    pub fn pass(&self, to: ProcessorId, arriving: ArrivingOperation) {
         let arrivals = &self.arrivals[to.index()];
-        arrivals.all.lock().push((departure, cell));
+        arrivals.all.lock().push(arriving);
         arrivals.some.store(true, Ordering::Release);
     }
 
@@ -57,7 +66,7 @@ impl OperationMoves {
     }
 
     /// An operation that arrives at a processor.
-    pub fn take(&self, at: ProcessorId) -> Option<(DepartedOperation, Option<Box<BodyCell>>)> {
+    pub fn take(&self, at: ProcessorId) -> Option<ArrivingOperation> {
         self.arrivals[at.index()].all.lock().pop()
     }
 }

@@ -460,6 +460,7 @@ impl Prepared {
             threads: ChainThreads::new(common(), &processors),
             admissions: AdmissionControl::new(common(), processors.clone()),
             contracts: ContractControl::new(common(), processors),
+            machine: self.parts.machine.load.clone(),
         }
     }
 

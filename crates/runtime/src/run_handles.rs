@@ -3,6 +3,7 @@
 use crate::admissions::AdmissionControl;
 use crate::chain_threads::ChainThreads;
 use crate::contract_control::ContractControl;
+use crate::machine_load::MachineLoad;
 
 /// The handles of a run. Clones share the run.
 #[derive(Clone, Debug)]
@@ -13,4 +14,6 @@ pub struct RunHandles {
     pub admissions: AdmissionControl,
     /// Its contracts.
     pub contracts: ContractControl,
+    /// The load of the machine.
+    pub machine: MachineLoad,
 }

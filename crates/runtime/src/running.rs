@@ -18,6 +18,7 @@ use crate::claim::CpuClaims;
 use crate::common::CommonState;
 use crate::cpu_watch::{CpuWatch, PendingCpuEvents, ThreadNames, merge, settled};
 use crate::ended::{EndedBy, Finished, LostRecords, RunNote, panic_text};
+use crate::machine_load::{MachineLoad, MachineMonitor};
 use crate::meters::Meters;
 use crate::moves::OperationMoves;
 use crate::processor::ProcessorState;
@@ -87,6 +88,11 @@ impl RunningNode {
     /// delivered.
     pub fn names(&self) -> ThreadNames {
         self.parts.cpu_watch.names()
+    }
+
+    /// The utilisation of all CPUs of the machine, as far as [`poll`](Self::poll) has measured it.
+    pub fn machine_load(&self) -> MachineLoad {
+        self.parts.machine.load.clone()
     }
 
     /// The costs of queueing on each processor since the last call.
@@ -161,6 +167,7 @@ impl RunningNode {
             () => EndedBy::Stopped,
         });
         let waited: Vec<Option<Span>> = self.parts.processors.iter().map(ProcessorThreads::waited).collect();
+        let machine = self.parts.machine.since_begin();
         let late = self.parts.end(sink);
         let elapsed = self.parts.ended_at.since(Instant::ZERO);
         let mut notes = std::mem::take(&mut self.notes);
@@ -201,7 +208,7 @@ impl RunningNode {
         {
             periods.insert(task.root, common.rates.latest(task.root));
         }
-        Finished { ended_by, elapsed, notes, lost, stolen, queueing, periods, groups }
+        Finished { ended_by, elapsed, notes, lost, stolen, machine, queueing, periods, groups }
     }
 }
 
@@ -213,6 +220,7 @@ pub(crate) struct RunThreads {
     pub watchdog: Option<(SpawnedThread<Vec<LateReleases>>, Arc<Wake>)>,
     /// The thread of the coordinators of groups, if there are any.
     pub coordinator: Option<(SpawnedThread<Vec<GroupSteps>>, Arc<Wake>)>,
+    pub machine: MachineMonitor,
     cpu_watch: CpuWatch,
     interrupt: Option<Interrupt>,
     ended_at: Instant,
@@ -251,6 +259,7 @@ impl RunThreads {
             processors,
             watchdog,
             coordinator,
+            machine: MachineMonitor::default(),
             cpu_watch,
             interrupt,
             ended_at,
@@ -306,6 +315,7 @@ impl RunThreads {
             part.register_threads(watchdog);
             part.meters.begin();
         }
+        self.machine.begin();
         self.waited = self.processors.iter().map(ProcessorThreads::waited).collect();
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
@@ -323,6 +333,7 @@ impl RunThreads {
         // Read before the rings: they are then complete until `settled`, and the observations until now.
         let now = self.common.now();
         self.sample();
+        self.machine.poll(now);
         let mut events = 0;
         for part in &mut self.processors {
             if !self.over {

@@ -91,11 +91,11 @@ impl Coordination {
     fn end_moves<P: Probe>(&mut self, system: &System, cpus: &mut [SimulatedCpu<'_, P>], now: Instant) {
         let Some(law) = &mut self.reallocator else { return };
         for from in 0..cpus.len() {
-            for DepartedOperation { operation, nominal, number } in cpus[from].take_departed() {
-                let Some(operation) = law.departed(operation) else { continue };
+            for DepartedOperation { operation: from, nominal, number } in cpus[from].take_departed() {
+                let Some(operation) = law.departed(from) else { continue };
                 law.arrived(operation);
                 let to = system.operation(operation).on;
-                cpus[to.index()].pass(now, now, Input::Arrive { operation, nominal, number });
+                cpus[to.index()].pass(now, now, Input::Arrive { operation, from, nominal, number });
             }
         }
     }

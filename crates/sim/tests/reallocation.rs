@@ -7,6 +7,7 @@ use crate::common;
 use common::*;
 use hyoshi_control::feedback::ProposedMove;
 use hyoshi_model::*;
+use hyoshi_replay::blame::{Blame, Interest, ResponsePart};
 use hyoshi_replay::{Observer, replay};
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_sim::simulate_known;
@@ -102,6 +103,30 @@ fn an_operation_with_jobs_in_its_queue_moves_after_the_last_of_them() {
     assert!(!late.is_empty(), "releases on the way happen on arrival");
     let lost = |outcome| outcome != JobOutcome::Made && outcome != JobOutcome::Missed;
     assert_eq!(of(moved).filter(|(_, end)| lost(end.outcome)).count(), 0);
+    // The move explains the whole delay of their releases, and only theirs.
+    let explained = moves(&system, &all, 1);
+    let expected = late.iter().map(|(_, end)| (end.job, ProcessorId(0), arrived.since(end.release)));
+    assert_eq!(explained, expected.collect::<Vec<_>>());
+    assert_eq!(moves(&system, &all, 0), []);
+}
+
+/// The jobs of a processor that were due during a move, with the processor that their operation left, and the delay by
+/// the move. The parts of each job sum to its response.
+fn moves(system: &System, all: &Events, processor: usize) -> Vec<(JobId, ProcessorId, Span)> {
+    let plan = Plan::new(system, &Strategies::built_in()).unwrap();
+    let mut blame = Blame::new(system, &plan.processors[processor], true, Interest::All);
+    let mut found = Vec::new();
+    for (_, at, event) in all.iter().filter(|(of, ..)| of.index() == processor) {
+        let Some(breakdown) = blame.event(*at, event) else { continue };
+        assert_eq!(breakdown.parts.iter().map(|(_, span)| *span).sum::<Span>(), breakdown.response());
+        assert!(breakdown.total(|kind| kind == ResponsePart::TimerLate).is_zero(), "{breakdown:?}");
+        for (kind, span) in &breakdown.parts {
+            let ResponsePart::Moved { from, to } = kind else { continue };
+            assert_eq!(to.index(), processor);
+            found.push((breakdown.end.job, *from, *span));
+        }
+    }
+    found
 }
 
 fn proposals(system: &System) -> Vec<ProposedMove> {
@@ -156,6 +181,9 @@ fn an_operation_that_is_starved_stays() {
         all.iter().filter(|(.., event)| matches!(event, TraceEvent::Decision(DispatchDecision::Ready { job, .. }) if job.operation == id)).count()
     };
     assert!(ready(track) > 100 && ready(moved) == 0);
+    // Jobs that were due meanwhile have the move as a cause, although it stayed.
+    let delayed = moves(&system, &all, 0);
+    assert!(!delayed.is_empty() && delayed.iter().all(|(job, from, _)| (job.operation, from.index()) == (track, 0)));
 }
 
 /// Its latest jobs count: with the mean of all jobs, it would seem to fit anywhere.

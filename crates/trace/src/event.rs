@@ -187,6 +187,9 @@ pub enum Input {
         /// The operation on this processor.
         #[serde(with = "operation")]
         operation: OperationId,
+        /// The same operation on the processor that it has left; `operation` itself if it comes back.
+        #[serde(with = "operation")]
+        from: OperationId,
         /// Begin of its next period. If it is past, the jobs due since then are released at once.
         #[serde(with = "instant")]
         nominal: Instant,

@@ -17,8 +17,47 @@ const MOST_CLIENTS: usize = 512;
 /// The most moves and admissions of a history, of each kind.
 const MOST_MOVES: usize = 64;
 
+/// The most rates of a loop over time: those of its first operations, then of its first clients.
+const MOST_RATES: usize = 64;
+
+/// A rate over time: its mean in the sampling periods of each point of a [`FeedbackHistory`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RateHistory {
+    /// At present.
+    period: Span,
+    /// By point: the number of samples with this rate, and the sum of the rates in hertz. The last points are missing
+    /// if a client has left.
+    points: Vec<(u64, f64)>,
+}
+
+impl RateHistory {
+    fn new(period: Span, points: usize) -> RateHistory {
+        RateHistory { period, points: vec![(0, 0.0); points] }
+    }
+
+    /// A sample of this point.
+    fn sample(&mut self, point: usize) {
+        self.points.resize(self.points.len().max(point + 1), (0, 0.0));
+        let (count, sum) = &mut self.points[point];
+        *count += 1;
+        *sum += 1e9 / self.period.as_nanos().max(1) as f64;
+    }
+
+    /// Each two points become one.
+    fn halve(&mut self) {
+        let sum = |pair: &[(u64, f64)]| pair.iter().fold((0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        self.points = self.points.chunks(2).map(sum).collect();
+    }
+
+    /// The period of the mean rate at a point; `None` if the operation or the client was absent.
+    pub fn period(&self, point: usize) -> Option<Span> {
+        let (count, sum) = self.points.get(point).copied().filter(|(count, _)| *count > 0)?;
+        Some(Span::from_nanos((1e9 * count as f64 / sum).round() as u64))
+    }
+}
+
 /// A registered client of a loop over time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClientHistory {
     /// Its place among the loop's clients; a later client may have it again.
     pub client: u16,
@@ -32,6 +71,8 @@ pub struct ClientHistory {
     pub period: Span,
     /// How often the loop set its period.
     pub changes: u64,
+    /// Its rate over time; `None` beyond the first rates.
+    pub rates: Option<RateHistory>,
 }
 
 /// The samples of one loop: each point averages the same number of successive samples.
@@ -46,6 +87,8 @@ pub struct FeedbackHistory {
     stride: u64,
     /// The latest period of each root, and the number of its changes.
     periods: BTreeMap<OperationId, (Span, u64)>,
+    /// The rates over time of the roots that this loop adapts, in the file's order; the first ones.
+    rates: Vec<(OperationId, RateHistory)>,
     /// The latest service level of each operation with levels, and the number of its changes.
     levels: BTreeMap<OperationId, (u8, u64)>,
     /// In the order of joining.
@@ -151,6 +194,18 @@ impl FeedbackHistory {
         self.latest = Some(point);
         self.samples += 1;
         self.stride = self.stride.max(1);
+        self.add(point);
+        let place = self.points.len() - 1;
+        for (root, rates) in &mut self.rates {
+            if self.present.get(root).is_none_or(|here| *here) {
+                rates.sample(place);
+            }
+        }
+        let present = self.clients.iter_mut().filter(|one| one.left.is_none());
+        present.filter_map(|one| one.rates.as_mut()).for_each(|rates| rates.sample(place));
+    }
+
+    fn add(&mut self, point: FeedbackPoint) {
         if let Some(last) = self.points.last_mut().filter(|last| last.samples < self.stride) {
             return last.add(&point);
         }
@@ -162,6 +217,8 @@ impl FeedbackHistory {
             });
             self.points = pairs.collect();
             self.stride *= 2;
+            self.rates.iter_mut().for_each(|(_, rates)| rates.halve());
+            self.clients.iter_mut().filter_map(|one| one.rates.as_mut()).for_each(RateHistory::halve);
         }
         self.points.push(point);
     }
@@ -174,7 +231,21 @@ impl FeedbackHistory {
             self.omitted += 1;
         }
         let period = task.longest;
-        self.clients.push(ClientHistory { client, task, joined: now, left: None, period, changes: 0 });
+        let known = self.rates.len() + self.clients.iter().filter(|one| one.rates.is_some()).count();
+        let rates = (known < MOST_RATES).then(|| RateHistory::new(period, self.points.len()));
+        self.clients.push(ClientHistory { client, task, joined: now, left: None, period, changes: 0, rates });
+    }
+
+    /// The loop has set the period of a root.
+    fn retime(&mut self, root: OperationId, period: Span) {
+        retime(&mut self.periods, root, period);
+        let rates = self.rates.iter_mut().find(|(known, _)| *known == root);
+        rates.into_iter().for_each(|(_, rates)| rates.period = period);
+    }
+
+    /// The rate of a root over time; `None` beyond the first rates.
+    pub fn rates_of(&self, root: OperationId) -> Option<&RateHistory> {
+        self.rates.iter().find(|(known, _)| *known == root).map(|(_, rates)| rates)
     }
 
     fn arrive(&mut self, now: Instant, operation: OperationId) {
@@ -278,8 +349,19 @@ pub struct FeedbackHistories {
 impl FeedbackHistories {
     /// Empty histories.
     pub fn new(system: &System) -> FeedbackHistories {
-        let loops = system.adapted_roots().into_iter().map(|(root, of, _)| ((system.operation(root).on, root), of));
-        FeedbackHistories { all: vec![FeedbackHistory::default(); system.processors.len()], loops: loops.collect() }
+        let mut all = vec![FeedbackHistory::default(); system.processors.len()];
+        let roots = system.adapted_roots();
+        for (root, of, start) in &roots {
+            let history = &mut all[of.index()];
+            if history.rates.len() < MOST_RATES {
+                history.rates.push((*root, RateHistory::new(*start, 0)));
+            }
+            if system.operation(*root).home.is_some() {
+                history.present.insert(*root, false);
+            }
+        }
+        let loops = roots.into_iter().map(|(root, of, _)| ((system.operation(root).on, root), of));
+        FeedbackHistories { all, loops: loops.collect() }
     }
 
     /// The next event of a processor.
@@ -291,7 +373,7 @@ impl FeedbackHistories {
             }
             TraceEvent::Decision(DispatchDecision::Latency { quantile, .. }) => history.latency = Some(*quantile),
             TraceEvent::Decision(DispatchDecision::Retime { operation, period }) => {
-                retime(&mut history.periods, *operation, *period);
+                history.retime(*operation, *period);
             }
             TraceEvent::Decision(DispatchDecision::Level { operation, level }) => {
                 let entry = history.levels.entry(*operation).or_default();
@@ -305,7 +387,7 @@ impl FeedbackHistories {
             // The coordinator of a group sets rates from outside.
             TraceEvent::Input(Input::Adapt { operation, period }) => {
                 if let Some(of) = self.loops.get(&(processor, *operation)) {
-                    retime(&mut self.all[of.index()].periods, *operation, *period);
+                    self.all[of.index()].retime(*operation, *period);
                 }
             }
             TraceEvent::Input(Input::Arrive { operation, .. }) => history.arrive(now, *operation),
@@ -324,7 +406,10 @@ impl FeedbackHistories {
             }
             TraceEvent::Decision(DispatchDecision::Pace { client, period, .. }) => {
                 let one = history.present(*client).into_iter();
-                one.for_each(|one| (one.period, one.changes) = (*period, one.changes + 1));
+                one.for_each(|one| {
+                    (one.period, one.changes) = (*period, one.changes + 1);
+                    one.rates.iter_mut().for_each(|rates| rates.period = *period);
+                });
             }
             _ => {}
         }
@@ -375,16 +460,20 @@ mod tests {
         assert_eq!(history.steady(Instant::from_nanos(u64::from(count))), None);
     }
 
-    #[test]
-    fn clients_that_have_left_are_omitted_first() {
-        let task = RatedClient {
+    fn client() -> RatedClient {
+        RatedClient {
             operation: OperationId(0),
             estimate: Span::from_millis(1),
             shortest: Span::from_millis(10),
             longest: Span::from_millis(100),
             value: 1,
             label: crate::ClientLabel::new("pilot"),
-        };
+        }
+    }
+
+    #[test]
+    fn clients_that_have_left_are_omitted_first() {
+        let task = client();
         let mut history = FeedbackHistory::default();
         history.join(Instant::ZERO, 0, task);
         for k in 0..2 * MOST_CLIENTS as u64 {
@@ -395,6 +484,60 @@ mod tests {
         let (clients, omitted) = history.clients();
         assert_eq!((clients.len() as u64 + omitted, clients[0].left), (2 * MOST_CLIENTS as u64 + 1, None));
         assert_eq!(clients.len(), MOST_CLIENTS);
+        let known = clients.iter().filter(|one| one.rates.is_some()).count();
+        assert!((1..=MOST_RATES).contains(&known), "{known}");
+    }
+
+    /// A rate of sample `k` is the one that was set after sample `k - 1`.
+    #[test]
+    fn rates_over_time_are_means_of_those_before_each_sample() {
+        let text = "name = 'moves'\n[processor.one]\n[processor.two]\n\
+            [feedback.one]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
+            [feedback.two]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
+            [operation.own]\non = 'one'\nrate = ['1Hz', '1kHz']\nwcet = '1us'\n\
+            [operation.track]\non = ['one', 'two']\nrate = ['10Hz', '20Hz']\nwcet = '1ms'\n";
+        let system = hyoshi_model::read(text, "moves.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+        let [own, track, moved] = [0, 1, 2].map(OperationId);
+        let mut histories = FeedbackHistories::new(&system);
+        let [one, two] = [ProcessorId(0), ProcessorId(1)];
+        let sample = DispatchDecision::Sample { utilisation: None, ended: 0, missed: 0, total: 0 };
+        let samples = 2 * MOST as u64 + 2;
+        for k in 1..=samples {
+            let at = Instant::from_nanos(k);
+            [one, two].into_iter().for_each(|of| histories.event(of, at, &TraceEvent::Decision(sample)));
+            let period = Span::from_nanos(1_000_000_000 / k);
+            let set = DispatchDecision::Retime { operation: own, period };
+            histories.event(one, at, &TraceEvent::Decision(set));
+            if k == samples / 2 {
+                histories.event(one, at, &TraceEvent::Input(Input::Depart { operation: track }));
+                let (nominal, number) = (at, 0);
+                let arrive = Input::Arrive { operation: moved, from: track, nominal, number };
+                histories.event(two, at, &TraceEvent::Input(arrive));
+                histories.event(two, at, &TraceEvent::Input(Input::Join { client: 0, task: client() }));
+            }
+            if k == samples - 1 {
+                histories.event(two, at, &TraceEvent::Input(Input::Leave { client: 0 }));
+            }
+        }
+        let [of_one, of_two] = [&histories.all()[0], &histories.all()[1]];
+        assert_eq!((of_one.stride, of_one.points.last().unwrap().samples), (4, 2));
+        let points = of_one.points.len();
+        let hertz = |of: &RateHistory, point| {
+            let period = of.period(point)?.as_nanos() as f64;
+            Some((2e9 / period).round() / 2.0)
+        };
+        let rates = of_one.rates_of(own).unwrap();
+        // Samples 5 to 8 have the rates 4 to 7, and the last two samples 1,024 and 1,025.
+        assert_eq!(hertz(rates, 1), Some(5.5));
+        assert_eq!(hertz(rates, points - 1), Some(1_024.5));
+        let [stayed, came] = [of_one.rates_of(track).unwrap(), of_two.rates_of(moved).unwrap()];
+        assert_eq!([0, points - 1].map(|point| hertz(stayed, point)), [Some(10.0), None]);
+        assert_eq!([0, points - 1].map(|point| hertz(came, point)), [None, Some(10.0)]);
+        let joined = of_two.clients().0[0].rates.as_ref().unwrap();
+        assert_eq!(
+            [0, points / 2 + 1, points - 2, points].map(|point| hertz(joined, point)),
+            [None, Some(10.0), Some(10.0), None]
+        );
     }
 
     #[test]

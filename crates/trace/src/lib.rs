@@ -39,7 +39,9 @@ pub use event::{
     CpuEvent, CpuUser, DiscardReason, DispatchDecision, Input, JobEnd, JobOutcome, JobRequest, JobService, NoProbe,
     Probe, Signal, Slot, Ticket, TraceEvent, Wait,
 };
-pub use feedback_history::{ClientHistory, FeedbackHistories, FeedbackHistory, FeedbackPoint, SteadyState};
+pub use feedback_history::{
+    ClientHistory, FeedbackHistories, FeedbackHistory, FeedbackPoint, RateHistory, SteadyState,
+};
 pub use rated_client::{ClientLabel, RatedClient};
 pub use recording::{RecordingHeader, RecordingReader, RecordingWriter};
 pub use ring::{RingDrain, RingProbe};

@@ -301,7 +301,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Choose { slot, hops } => self.jobs.get_mut(slot).hops = hops,
             Input::Depart { operation } => self.depart(now, operation, effects),
             Input::Stay { operation } => self.stay(now, operation, effects),
-            Input::Arrive { operation, nominal, number } => {
+            Input::Arrive { operation, nominal, number, .. } => {
                 self.arrive(now, (operation, nominal, number), effects);
             }
             Input::Admit { operation } => self.admit_now(now, operation, effects),
@@ -354,7 +354,10 @@ impl<P: Probe> Dispatcher<P> {
             Input::Retime { .. } | Input::Adapt { .. } | Input::Cancel { .. } | Input::SuspendTriggers { .. } => true,
             Input::Depart { operation } => self.may_depart(*operation),
             Input::Stay { operation } => self.may_stay(*operation),
-            Input::Arrive { operation, .. } => self.may_arrive(*operation),
+            Input::Arrive { operation, from, .. } => {
+                let home = |id: OperationId| Some(system.operations.get(id.index())?.home.unwrap_or(id));
+                self.may_arrive(*operation) && home(*operation) == home(*from)
+            }
             Input::Admit { operation } | Input::Withdraw { operation } => self.is_on_standby(*operation),
         }
     }

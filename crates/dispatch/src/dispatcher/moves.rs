@@ -303,7 +303,8 @@ mod tests {
                 if let Some((due, place, DepartedOperation { nominal, number, .. })) = on_the_way
                     && due <= step
                 {
-                    let input = Input::Arrive { operation: places[place], nominal, number };
+                    let (operation, from) = (places[place], places[1 - place]);
+                    let input = Input::Arrive { operation, from, nominal, number };
                     prop_assert!(both[place].dispatcher.accepts(&system, now, &input));
                     both[place].handle(now, input);
                     on_the_way = None;
@@ -356,10 +357,13 @@ mod tests {
             |at: &Dispatcher<_>, name| at.accepts(&system, Instant::ZERO, &Input::Depart { operation: id(name) });
         assert_eq!(["track", "track@two", "own", "its"].map(|name| departs(&one, name)), [true, false, false, false]);
         assert!(!departs(&two, "track@two"));
-        let arrives = |at: &Dispatcher<_>, name| {
+        let arrives = |at: &Dispatcher<_>, name, from| {
             let (operation, nominal, number) = (id(name), Instant::ZERO, 0);
-            at.accepts(&system, Instant::ZERO, &Input::Arrive { operation, nominal, number })
+            let from = id(from);
+            at.accepts(&system, Instant::ZERO, &Input::Arrive { operation, from, nominal, number })
         };
-        assert_eq!(["track", "track@two", "its"].map(|name| arrives(&two, name)), [false, true, false]);
+        let of_track = |name| arrives(&two, name, "track");
+        assert_eq!(["track", "track@two", "its"].map(of_track), [false, true, false]);
+        assert_eq!(["track@two", "own"].map(|from| arrives(&two, "track@two", from)), [true, false]);
     }
 }

@@ -10,7 +10,7 @@ use hyoshi_node::idl::hyoshi_node::{
 };
 use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
-use hyoshi_report::figures::{hertz, time};
+use hyoshi_report::figures::{hertz, percent, time};
 use hyoshi_report::terminal::TerminalStyle;
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
 use serde_json::{Value as Json, json};
@@ -254,6 +254,11 @@ fn running(node: &NodeStanding) -> String {
     }
 }
 
+/// The utilisation of its machine.
+fn machine(node: &NodeStanding) -> String {
+    format!("{} of all CPUs used", percent(node.utilisation.into()))
+}
+
 fn show(node: &NodeStanding, at: &str) -> VerbOutput {
     let mut text = String::new();
     let run: String = node.run.iter().map(|octet| format!("{octet:02x}")).collect();
@@ -263,11 +268,12 @@ fn show(node: &NodeStanding, at: &str) -> VerbOutput {
         ("process", node.process.to_string()),
         ("processors", node.processors.join(", ")),
         ("running", running(node)),
+        ("machine", machine(node)),
         ("run", if node.gathering { "not agreed".to_owned() } else { run }),
         ("at", at.to_owned()),
         ("strangers", format!("{} calls refused", node.refused)),
     ] {
-        if what == "strangers" && node.refused == 0 {
+        if what == "strangers" && node.refused == 0 || what == "machine" && !node.measured {
             continue;
         }
         // Writing to a string cannot fail.
@@ -342,6 +348,7 @@ fn node_json(node: &NodeStanding, at: &Path) -> Json {
         "running_ns": node.running,
         "duration_ns": node.duration,
         "refused_calls": node.refused,
+        "machine_utilisation_ppm": node.measured.then_some(node.utilisation),
         "at": at,
         "peers": peers,
     })

@@ -281,6 +281,7 @@ pub(super) fn run(
         analysis: proved.analysis(),
         queueing: queueing(&finished, &ready.system),
         groups: finished.groups.clone(),
+        machine_ppm: finished.machine,
         duration: finished.elapsed,
         asked: ready.system.duration,
         interrupted: finished.ended_by == EndedBy::Interrupted,
@@ -328,7 +329,7 @@ fn watch(
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
     let mut live = (format == Format::Text).then(|| LiveTable::of_stderr(system, system.duration));
-    let mut flushed = Instant::ZERO;
+    let (machine, mut flushed) = (running.machine_load(), Instant::ZERO);
     while !running.finished() {
         std::thread::sleep(POLL);
         running.poll(&mut |processor, now, event| watching.event(processor, now, event));
@@ -349,7 +350,8 @@ fn watch(
         }
         if let Some(live) = live.as_mut().filter(|live| live.is_due(now)) {
             // A closed terminal does not end the run.
-            let _ = live.show(now, system, watching.observer.progress(), running.lost_events());
+            let progress = (watching.observer.progress(), machine.latest());
+            let _ = live.show(now, system, progress, running.lost_events());
         }
     }
     let finished = running.stop(&mut |processor, now, event| watching.event(processor, now, event));

@@ -229,6 +229,7 @@ pub(super) fn sim(arguments: &Arguments, strategies: &Strategies, format: Format
         analysis: proved.analysis(),
         queueing: Vec::new(),
         groups,
+        machine_ppm: None,
         duration: end.since(Instant::ZERO),
         asked: system.duration,
         interrupted: end < until,

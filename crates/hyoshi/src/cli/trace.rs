@@ -141,6 +141,7 @@ fn summary(recorded: &Recorded, report: &ReportTo, format: Format, detail: Detai
         analysis: proved.analysis(),
         queueing: Vec::new(),
         groups: Vec::new(),
+        machine_ppm: None,
         duration,
         asked,
         interrupted: false,

@@ -1,6 +1,8 @@
 //! The trigger of a job, and the path from its predecessors' completion over the link or the network to its
 //! arrival.
 
+use std::collections::BTreeMap;
+
 use hyoshi_model::{Deadline, Instant, JobId, OperationId, Span, System, Trigger, execution_time};
 
 use super::ResponsePart;
@@ -44,6 +46,17 @@ pub(super) struct Arrival {
     pub crossing: Option<Crossing>,
     /// The end of its delay by a guard or an offset.
     pub held_until: Option<Instant>,
+    /// The latest move of its operation to its processor.
+    pub moved: Option<LatestMove>,
+}
+
+/// The latest move of an operation to this processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LatestMove {
+    /// When it arrived. Jobs that were due earlier are released then.
+    pub at: Instant,
+    /// The operation on the processor that it has left: itself, if it stayed or came back.
+    pub from: OperationId,
 }
 
 /// The dispatcher's current input, as far as it triggers jobs.
@@ -59,11 +72,14 @@ pub(super) struct Arrivals {
     ended: Option<JobId>,
     /// The operation whose timeout is over: it releases its next job.
     timed_out: Option<OperationId>,
+    /// The latest move of each operation to this processor. Later inputs do not change it.
+    moves: BTreeMap<OperationId, LatestMove>,
 }
 
 impl Arrivals {
     pub fn signal(&mut self, signal: &Signal) {
-        *self = Arrivals { signal: Some(*signal), crossing: self.next.take(), ..Arrivals::default() };
+        let (crossing, moves) = (self.next.take(), std::mem::take(&mut self.moves));
+        *self = Arrivals { signal: Some(*signal), crossing, moves, ..Arrivals::default() };
     }
 
     /// The next signal arrives over the network.
@@ -72,7 +88,12 @@ impl Arrivals {
     }
 
     pub fn tick(&mut self) {
-        *self = Arrivals::default();
+        *self = Arrivals { moves: std::mem::take(&mut self.moves), ..Arrivals::default() };
+    }
+
+    /// An operation has moved here, or stays.
+    pub fn moved(&mut self, operation: OperationId, latest: LatestMove) {
+        self.moves.insert(operation, latest);
     }
 
     pub fn timed_out(&mut self, operation: OperationId) {
@@ -94,7 +115,7 @@ impl Arrivals {
             return Arrival { timed_out: true, ..Arrival::default() };
         }
         if predecessors.is_empty() {
-            return Arrival::default();
+            return Arrival { moved: self.moves.get(&job.operation).copied(), ..Arrival::default() };
         }
         if let Some(before) = self.ended.filter(|before| predecessors.contains(&before.operation)) {
             return Arrival { by: Some(before), at: Some(now), ..Arrival::default() };
@@ -150,11 +171,16 @@ pub(super) fn before(
         part(ResponsePart::Legs, until);
     } else if system.operation(end.job.operation).trigger == Trigger::Periodic {
         let processor = system.processor(system.operation(end.job.operation).on);
-        let jitter_only = exact && processor.costs.is_none();
+        let moved = arrival.moved.filter(|moved| moved.at > end.release);
+        let jitter_only = exact && processor.costs.is_none() && moved.is_none();
         part(
             ResponsePart::Jitter,
             if jitter_only { until } else { end.release.saturating_add(drawn_jitter(system, end, epoch)) },
         );
+        if let Some(LatestMove { at, from }) = moved {
+            let [from, to] = [from, end.job.operation].map(|id| system.operation(id).on);
+            part(ResponsePart::Moved { from, to }, at);
+        }
     } else {
         let arrived = arrival.at.unwrap_or(end.release.saturating_sub(setting.offset));
         match arrival.crossing {

@@ -11,7 +11,7 @@ use hyoshi_model::{Guard, Instant, JobId, Preemption, ResourceId, System};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::{CpuEvent, CpuUser, DispatchDecision, Input, JobEnd, Slot, TraceEvent, Wait};
 
-use super::arrival::{Arrival, Arrivals};
+use super::arrival::{Arrival, Arrivals, LatestMove};
 use super::cpu_changes::{CpuChange, CpuOccupant, JobTransition, RunningJob};
 use super::recent_cpu::RecentCpu;
 use crate::replay::Replay;
@@ -344,6 +344,12 @@ impl<'a> CpuTracker<'a> {
         match input {
             Input::Signal(signal) => self.arrivals.signal(signal),
             Input::Tick => self.arrivals.tick(),
+            Input::Arrive { operation, from, .. } => {
+                self.arrivals.moved(*operation, LatestMove { at: now, from: *from });
+            }
+            Input::Stay { operation } => {
+                self.arrivals.moved(*operation, LatestMove { at: now, from: *operation });
+            }
             Input::Suspend { slot } => self.slot_transition(now, *slot, JobTransition::Suspended, emit),
             Input::Resume { slot, .. } => self.slot_transition(now, *slot, JobTransition::Resumed, emit),
             Input::Acquire { slot, .. }

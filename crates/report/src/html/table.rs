@@ -117,6 +117,8 @@ pub(super) fn operations(summary: &Summary) -> Markup {
                 @if shown.stopped { (number(counts.stopped, tone)) }
                 @if shown.dropped { (number(counts.dropped(), tone)) }
                 @if shown.overran { (number(counts.overran, Some("worry"))) }
+                td class="n" data-key=(group.wcet_ns) { (nanos(group.wcet_ns)) }
+                (time(group.execution.map(|execution| execution.mean_ns)))
                 (time(response.map(|times| times.p50_ns)))
                 (time(response.map(|times| times.p99_ns)))
                 (time(response.map(|times| times.max_ns)))
@@ -145,7 +147,8 @@ pub(super) fn operations(summary: &Summary) -> Markup {
                         @if shown.stopped { th class="n" { "stopped" } }
                         @if shown.dropped { th class="n" { "dropped" } }
                         @if shown.overran { th class="n" { "overran" } }
-                        th class="n" { "median" } th class="n" { "p99" } th class="n" { "max" }
+                        th class="n wrap" { "declared time" } th class="n" { "mean time" }
+                        th class="n wrap" { "response median" } th class="n" { "p99" } th class="n" { "max" }
                         th class="n" { "bound" } th class="n" { "deadline" } th class="n wrap" { "worst lateness" } th { "response" }
                     } }
                     tbody { @for group in summary.groups.iter().take(MOST_ROWS) { (row(group)) } }

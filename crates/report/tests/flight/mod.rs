@@ -87,6 +87,7 @@ impl Flight {
             analysis: Analysis::Done(&self.report),
             queueing: vec![self.queueing.clone()],
             groups: Vec::new(),
+            machine_ppm: Some(431_000),
             duration: Span::from_millis(3_900),
             asked: self.system.duration,
             interrupted: false,

@@ -7,6 +7,7 @@ use hyoshi_os::Scheduled;
 use hyoshi_trace::Input;
 
 use super::Crew;
+use crate::moves::ArrivingOperation;
 use crate::wakeups::PendingWakeups;
 
 impl<S: Scheduled> Crew<S> {
@@ -42,7 +43,7 @@ impl<S: Scheduled> Crew<S> {
             // Otherwise it comes back.
             let to = moves.law.lock().departed(departure.operation).unwrap_or(departure.operation);
             let processor = common.system.operation(to).on;
-            moves.pass(processor, DepartedOperation { operation: to, ..*departure }, own.cell.take());
+            moves.pass(processor, ArrivingOperation { to, departure: *departure, cell: own.cell.take() });
             wakeups.wake_release(processor);
             false
         });
@@ -56,12 +57,12 @@ impl<S: Scheduled> Crew<S> {
         if !moves.has_arrivals(self.processor) {
             return false;
         }
-        while let Some((departure, cell)) = moves.take(self.processor) {
-            let DepartedOperation { operation, nominal, number } = departure;
+        while let Some(ArrivingOperation { to: operation, departure, cell }) = moves.take(self.processor) {
+            let DepartedOperation { operation: from, nominal, number } = departure;
             if let Some(own) = self.operations.iter_mut().find(|one| one.id == operation) {
                 own.cell = cell;
             }
-            self.handle(now, Input::Arrive { operation, nominal, number });
+            self.handle(now, Input::Arrive { operation, from, nominal, number });
             moves.law.lock().arrived(operation);
         }
         true

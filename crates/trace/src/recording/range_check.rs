@@ -175,9 +175,9 @@ impl RangeCheck {
             | Input::Stay { operation }
             | Input::Admit { operation }
             | Input::Withdraw { operation } => self.operation(at, *operation),
-            Input::Arrive { operation, nominal, number } => {
+            Input::Arrive { operation, from, nominal, number } => {
                 let number = Instant::from_nanos(*number);
-                self.operation(at, *operation).and(within(at, &[*nominal, number]))
+                self.operation(at, *operation).and(self.operation(at, *from)).and(within(at, &[*nominal, number]))
             }
             Input::Cancel { job, .. } => self.job(at, *job),
         }

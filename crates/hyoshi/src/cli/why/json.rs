@@ -23,6 +23,7 @@ fn key(kind: ResponsePart) -> &'static str {
         ResponsePart::Offset => "offset",
         ResponsePart::Jitter => "jitter",
         ResponsePart::Guard => "guard",
+        ResponsePart::Moved { .. } => "moved",
         ResponsePart::TimerLate => "timer-late",
         ResponsePart::Waited { .. } => "waited",
         ResponsePart::Preempted { .. } => "preempted",

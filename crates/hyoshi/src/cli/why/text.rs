@@ -304,7 +304,11 @@ fn sign(kind: ResponsePart) -> char {
         ResponsePart::Preempted { .. } => '▒',
         ResponsePart::Resource { .. } | ResponsePart::Cap { .. } | ResponsePart::Demoted { .. } => 'x',
         ResponsePart::Upstream | ResponsePart::Legs | ResponsePart::Link | ResponsePart::Network { .. } => '·',
-        ResponsePart::Offset | ResponsePart::Jitter | ResponsePart::Guard | ResponsePart::TimerLate => '·',
+        ResponsePart::Offset
+        | ResponsePart::Jitter
+        | ResponsePart::Guard
+        | ResponsePart::Moved { .. }
+        | ResponsePart::TimerLate => '·',
         _ => 'o',
     }
 }
