@@ -1,8 +1,11 @@
 //! Contracts, as a user sees them.
 
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
-use crate::common::{Place, example};
+use crate::common::{Ended, Place, example};
 
 /// The contract's changes as (region that begins, its value of the only condition in millionths).
 fn changes(json: &Value) -> Vec<(String, i64)> {
@@ -57,4 +60,107 @@ fn on_the_kernel_a_region_limits_a_rate_and_the_replay_is_identical() {
     assert!(jobs < 150, "{jobs}");
     place.hyoshi("trace replay run.hyo").exits(0);
     assert_eq!(changes(&place.hyoshi("trace summary run.hyo --format json").json()), found);
+}
+
+const CONTROLLED: &str = r#"
+name     = "controlled"
+duration = "60s"
+
+[operation.track]
+rate = ["5Hz", "50Hz"]
+wcet = "0.1ms"
+
+[condition.battery]
+value = 80
+
+[contract.power]
+period = "20ms"
+watch  = { battery = { of = "condition.battery" } }
+
+[[contract.power.region]]
+name  = "saving"
+enter = "battery < 20"
+leave = "battery > 30"
+do    = [{ set = "operation.track.rate", most = "5Hz" }]
+
+[[contract.power.region]]
+name = "normal"
+"#;
+
+/// A run that is killed with its test.
+struct Run<'a> {
+    place: &'a Place,
+    child: Child,
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Run<'_> {
+    fn contract(&self, words: &str) -> Ended {
+        self.place.hyoshi(&format!("contract {words} --at unix:{}/run.sock", self.place.path().display()))
+    }
+
+    /// Waits until the contract is in a region.
+    fn until(&self, region: &str) -> Value {
+        let began = Instant::now();
+        loop {
+            let listed = self.contract("list --format json");
+            if listed.code == 0 && listed.json()["contracts"][0]["regions"][0] == region {
+                return listed.json()["contracts"][0].clone();
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{} {}", listed.out, listed.err);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
+    let place = Place::new();
+    place.write("controlled.toml", CONTROLLED);
+    let words = format!(
+        "run controlled.toml --control {}/run.sock --record run.hyo --no-report --format json",
+        place.path().display()
+    );
+    let child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut run = Run { place: &place, child };
+    let listed = run.until("normal");
+    let battery = serde_json::json!([{ "condition": "battery", "value": 80.0 }]);
+    assert_eq!((&listed["conditions"], &listed["forced"]), (&battery, &Value::Null), "{listed}");
+    run.contract("set battery 15").exits(0);
+    run.until("saving");
+    // Between the thresholds nothing changes.
+    run.contract("set battery 25.5").exits(0);
+    run.contract("force power normal").exits(0);
+    assert_eq!(run.until("normal")["forced"], "normal");
+    run.contract("set battery -1").exits(0);
+    let text = run.contract("list").exits(0).out;
+    assert!(text.contains("power") && text.contains("normal"), "{text}");
+    run.contract("release power").exits(0);
+    run.until("saving");
+    for (words, why, remedy) in [
+        ("set batery 1", "there is no condition `batery`", "known: battery"),
+        ("set battery 1e12", "the value 1000000000000 is out of range", "from -1e9 to 1e9"),
+        ("set battery full", "full", "a number"),
+        ("force powr normal", "there is no contract `powr`", "known: power"),
+        ("force power off", "there is no region `off`", "known: saving, normal"),
+    ] {
+        let refused = run.contract(words).exits(2);
+        assert!(refused.err.contains(why) && refused.err.contains(remedy), "{words}: {}", refused.err);
+    }
+    place.hyoshi(&format!("node stop --at unix:{}/run.sock", place.path().display())).exits(0);
+    let child = std::mem::replace(&mut run.child, Command::new("true").spawn().unwrap());
+    let report = Ended::of("run", &child.wait_with_output().unwrap()).json();
+    let names = |json: &Value| changes(json).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(&report), ["normal", "saving", "normal", "saving"]);
+    place.hyoshi("trace replay run.hyo").exits(0);
+    // The recorded commands, and new decisions.
+    assert_eq!(names(&place.hyoshi("sim --from run.hyo --format json").json()), names(&report));
+    let idle = place.hyoshi(&format!("contract list --at unix:{}/run.sock", place.path().display())).exits(2);
+    assert!(idle.err.contains("no node answers"), "{}", idle.err);
 }

@@ -43,14 +43,14 @@ fn start(with_body: bool) -> (Arc<System>, RunningNode, EventFeed, EventInput, R
     let (feed, mut inputs) = prepared.take_events().unwrap();
     assert!(prepared.take_events().is_none());
     let mut input = inputs.remove(0);
-    assert_eq!(input.publish(b"early"), Err(Rejected::Idle), "the run has not begun");
+    assert_eq!(input.publish(b"early", None), Err(Rejected::Idle), "the run has not begun");
     (system, prepared.start(), feed, input, received)
 }
 
 /// Publishes once the run has begun, and a place is free.
 fn publish(input: &mut EventInput, payload: &[u8]) {
     loop {
-        match input.publish(payload) {
+        match input.publish(payload, None) {
             Ok(()) => return,
             Err(Rejected::Idle | Rejected::Full) => std::thread::yield_now(),
             Err(other) => panic!("{other}"),
@@ -93,7 +93,7 @@ fn a_publication_releases_its_supplier_and_its_payload_reaches_consumers_and_the
         let counts = control.counts(gps(&system)).unwrap();
         assert_eq!((counts.pushed, counts.lost, counts.last.is_some()), (20, 0, true));
         running.stop(&mut |_, _, _| ());
-        assert_eq!(input.publish(b"late"), Err(Rejected::Idle), "the run is over");
+        assert_eq!(input.publish(b"late", None), Err(Rejected::Idle), "the run is over");
     }
 }
 
@@ -129,11 +129,11 @@ fn a_long_payload_and_a_flood_are_rejected() {
     undisturbed(|| {
         let (_, running, _feed, mut input, received) = start(false);
         publish(&mut input, b"first");
-        assert_eq!(input.publish(b"nine byte"), Err(Rejected::TooLong));
+        assert_eq!(input.publish(b"nine byte", None), Err(Rejected::TooLong));
         let mut accepted = 1;
         // The lane needs 0.1 ms for each, the queue has room for two.
         loop {
-            match input.publish(b"again") {
+            match input.publish(b"again", None) {
                 Ok(()) => accepted += 1,
                 Err(rejected) => break assert_eq!(rejected, Rejected::Full),
             }
@@ -157,13 +157,13 @@ fn publications_closer_than_the_min_interval_are_refused() {
     let (feed, mut inputs) = prepared.take_events().unwrap();
     let running = prepared.start();
     publish(&mut inputs[0], b"first");
-    assert_eq!(inputs[0].publish(b"second"), Err(Rejected::TooSoon));
-    assert_eq!(inputs[0].publish(b"nine byte"), Err(Rejected::TooLong));
+    assert_eq!(inputs[0].publish(b"second", None), Err(Rejected::TooSoon));
+    assert_eq!(inputs[0].publish(b"nine byte", None), Err(Rejected::TooLong));
     let control = feed.control();
     while control.counts(gps(&system)).unwrap().pushed == 0 {
         std::thread::yield_now();
     }
-    assert_eq!(inputs[0].publish(b""), Err(Rejected::TooSoon));
+    assert_eq!(inputs[0].publish(b"", None), Err(Rejected::TooSoon));
     assert_eq!(control.counts(gps(&system)).unwrap().pushed, 1);
     running.stop(&mut |_, _, _| ());
 }

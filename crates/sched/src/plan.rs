@@ -40,6 +40,8 @@ pub struct ProcessorPlan {
     /// For each of `operations`, a bit mask of the levels that its jobs can have: by epochs, adapted rates and
     /// requests.
     pub reach: Vec<u64>,
+    /// For each of `operations`, whether an adapted rate changes its level.
+    pub varies: Vec<bool>,
     /// How many levels of the strategy were merged to fit.
     pub merged: usize,
     /// Numbers the levels.
@@ -185,10 +187,16 @@ impl ProcessorPlan {
             placements,
             ceilings,
             reach,
+            varies: varies.iter().map(|(by, _)| by.is_some()).collect(),
             merged: ranking.merged,
             ranking,
             overload: None,
         }
+    }
+
+    /// Whether an adapted rate changes the level of an operation of this processor.
+    pub fn varies(&self, operation: OperationId) -> bool {
+        self.operations.binary_search(&operation).is_ok_and(|position| self.varies[position])
     }
 
     /// The position of an operation of this processor in an epoch.

@@ -102,6 +102,9 @@ impl<'a> ProcessorScene<'a> {
             _ if work.runs() && self.system.operation(operation).calls_any => {
                 Some(Missing::Calls { name: self.system.operation(operation).name.clone() })
             }
+            // When its level rises, its waiting jobs move with it: then two of them are closer together than analysed. Jobs
+            // of other operations that have started keep the number of a level whose rank has changed.
+            _ if work.runs() && work.adapted && self.plan.varies(operation) => Some(Missing::Rates),
             // At lower rates its predecessor may finish later, so its releases may be closer together than analysed.
             _ if work.runs() && work.adapted && work.source.is_triggered() && !work.source.is_guarded() => {
                 Some(Missing::Rates)

@@ -181,6 +181,7 @@ impl Build {
             payload: 0,
             replication: None,
             home: None,
+            standby: false,
         }
     }
 

@@ -90,6 +90,7 @@ impl Build {
             payload: 0,
             replication: None,
             home: None,
+            standby: false,
         });
         let setting = Setting {
             enabled: true,
