@@ -12,7 +12,7 @@ use hyoshi_model::{ConditionSource, RegionRules};
 use crate::limits::SettingLimits;
 
 /// The most combinations that are tried for one level.
-pub const MOST_CASES: usize = 1 << 16;
+pub const MOST_CASES: usize = 1 << 13;
 
 /// Whether a region can begin.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,16 +42,19 @@ pub struct RegionReach {
 /// The possible values of a condition.
 pub fn domain(of: &ConditionSource) -> SettingLimits {
     match of {
-        ConditionSource::MissRatio(_) | ConditionSource::Utilisation(_) => SettingLimits { least: 0.0, most: 1.0 },
+        ConditionSource::MissRatio(_) => SettingLimits { least: 0.0, most: 1.0 },
         ConditionSource::Set(_) => SettingLimits::NONE,
-        ConditionSource::Latency(_) => SettingLimits { least: 0.0, most: f64::INFINITY },
+        // A processor may use more than its hard cap for a short time.
+        ConditionSource::Latency(_) | ConditionSource::Utilisation(_) => {
+            SettingLimits { least: 0.0, most: f64::INFINITY }
+        }
     }
 }
 
 /// The regions of one level, in file order. `domains` has the possible values of each condition.
 ///
-/// *Reachable* is exact for the outer level. In an inner level it means: if the region around it is active. *Never* and
-/// *hidden* hold always.
+/// *Reachable* holds if the conditions do not depend on each other. In an inner level it means: if the region around it is
+/// active. *Never* and *hidden* hold always.
 pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionReach> {
     let unknown = RegionReach { reach: Reachability::Unknown, ends: None };
     let Some(cases) = cases(level, domains) else { return vec![unknown; level.len()] };
@@ -60,13 +63,17 @@ pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionRea
     let mut always: Vec<Vec<bool>> = (0..level.len()).map(|place| vec![true; place]).collect();
     let mut at_once = vec![true; level.len()];
     let mut case = vec![0; cases.len()];
+    let mut readings = vec![ConditionReading::Stale; cases.len()];
+    let mut holding = vec![false; level.len()];
     loop {
-        let readings: Vec<ConditionReading> = cases.iter().zip(&case).map(|(one, place)| one[*place]).collect();
-        let holds = |rules: &RegionRules| rules.enter.as_ref().is_none_or(|enter| enter.evaluate(&readings).holds);
-        let holding: Vec<bool> = level.iter().map(|rules| holds(rules)).collect();
+        let chosen = cases.iter().zip(&case).map(|(one, place)| one[*place]);
+        readings.iter_mut().zip(chosen).for_each(|(reading, chosen)| *reading = chosen);
+        for (holds, rules) in holding.iter_mut().zip(level) {
+            *holds = rules.enter.as_ref().is_none_or(|enter| enter.holds(&readings));
+        }
         for (place, rules) in level.iter().enumerate() {
             let found = &mut all[place];
-            let leaves = |rules: &RegionRules| rules.leave.as_ref().is_none_or(|leave| leave.evaluate(&readings).holds);
+            let leaves = |rules: &RegionRules| rules.leave.as_ref().is_none_or(|leave| leave.holds(&readings));
             if found.ends.is_none() && rules.enter.is_some() && !holding[place] && leaves(rules) {
                 found.ends = Some(readings.clone());
             }

@@ -41,7 +41,7 @@ pub enum ChangeCause {
 /// ```
 ///
 /// A region precedes all later ones in file order if its `enter` has held long enough. The region that follows
-/// another is the first of the rest, so in the end the last one of the level, which has no `enter`. A level within a
+/// another is the first of the rest. If no `enter` holds, it is the last one of the level. A level within a
 /// region begins with that region, in its last region.
 ///
 /// It has no clock: the caller calls [`step`](RegionMachine::step) with the time and the readings. A step does not
@@ -52,7 +52,6 @@ pub struct RegionMachine {
     /// A level follows the level that contains its parent.
     levels: Box<[RegionLevel]>,
     regions: Box<[RegionState]>,
-    undefined: u64,
 }
 
 #[derive(Debug)]
@@ -77,9 +76,9 @@ struct ActiveRegion {
 struct RegionState {
     /// Since when `enter` holds without interruption.
     holds_since: Option<Instant>,
-    /// Its last `stay`, and its last end.
+    /// Its last `stay`, and its last end, if that was by `leave`.
     stay: Span,
-    ended: Option<Instant>,
+    left: Option<Instant>,
 }
 
 impl RegionMachine {
@@ -103,7 +102,7 @@ impl RegionMachine {
         });
         let levels = levels.collect();
         let regions = rules.iter().map(|_| RegionState::default()).collect();
-        RegionMachine { rules: rules.into(), levels, regions, undefined: 0 }
+        RegionMachine { rules: rules.into(), levels, regions }
     }
 
     /// Whether a region is active.
@@ -119,11 +118,6 @@ impl RegionMachine {
     /// The innermost region that a command has set.
     pub fn forced(&self) -> Option<u16> {
         self.levels.iter().rev().find_map(|level| level.forced)
-    }
-
-    /// How many evaluations had an undefined value, such as a division by zero.
-    pub fn undefined(&self) -> u64 {
-        self.undefined
     }
 
     /// From the next step on, a region and the regions around it are active, whatever the conditions are.
@@ -163,7 +157,7 @@ impl RegionMachine {
         let RegionLevel { parent, active, forced, .. } = self.levels[place];
         if !parent.is_none_or(|parent| self.is_active(parent)) {
             let active = active?;
-            self.end_level(place, now);
+            self.end_level(place);
             return Some(RegionChange { from: Some(active.region), to: None, cause: ChangeCause::Outer });
         }
         let wanted = self.wanted(place, now, readings);
@@ -177,7 +171,7 @@ impl RegionMachine {
             }
             (None, Some(_)) => return None,
         };
-        self.begin(place, to, now);
+        self.begin(place, to, cause, now);
         Some(RegionChange { from: active.map(|active| active.region), to: Some(to), cause })
     }
 
@@ -190,9 +184,7 @@ impl RegionMachine {
                 wanted = wanted.or(Some(*region));
                 continue;
             };
-            let evaluation = enter.evaluate(readings);
-            self.undefined += u64::from(evaluation.undefined);
-            state.holds_since = evaluation.holds.then(|| state.holds_since.unwrap_or(now));
+            state.holds_since = enter.holds(readings).then(|| state.holds_since.unwrap_or(now));
             if state.holds_since.is_some_and(|since| now.since(since) >= rules.hold) {
                 wanted = wanted.or(Some(*region));
             }
@@ -200,38 +192,45 @@ impl RegionMachine {
         wanted.unwrap_or(self.levels[place].regions[0])
     }
 
-    fn may_leave(&mut self, active: ActiveRegion, now: Instant, readings: &[ConditionReading]) -> bool {
+    fn may_leave(&self, active: ActiveRegion, now: Instant, readings: &[ConditionReading]) -> bool {
         let (rules, state) = (&self.rules[usize::from(active.region)], self.regions[usize::from(active.region)]);
         let held = rules.latch && !active.unlatched || state.holds_since.is_some();
         if held || now.since(active.since) < state.stay {
             return false;
         }
-        let Some(leave) = &rules.leave else { return true };
-        let evaluation = leave.evaluate(readings);
-        self.undefined += u64::from(evaluation.undefined);
-        evaluation.holds
+        rules.leave.as_ref().is_none_or(|leave| leave.holds(readings))
     }
 
-    /// A region begins, and the present one of its level ends.
-    fn begin(&mut self, place: usize, region: u16, now: Instant) {
+    /// A region begins, and the present one of its level ends. Only an end by `leave` is a probe.
+    fn begin(&mut self, place: usize, region: u16, cause: ChangeCause, now: Instant) {
         if let Some(before) = self.levels[place].active {
-            self.regions[usize::from(before.region)].ended = Some(now);
+            self.regions[usize::from(before.region)].left = (cause == ChangeCause::Leave).then_some(now);
         }
         let (stay, state) = (self.rules[usize::from(region)].stay, &mut self.regions[usize::from(region)]);
-        let again = state.ended.is_some_and(|ended| now.since(ended) < state.stay);
+        let again = state.left.is_some_and(|left| now.since(left) < state.stay);
         state.stay = if again { stay.grown(state.stay) } else { stay.first };
         self.levels[place].active = Some(ActiveRegion { region, since: now, unlatched: false });
     }
 
+    /// Ends all regions, inner levels first, and forgets commands. The next step begins anew.
+    pub fn end(&mut self, mut each: impl FnMut(RegionChange)) {
+        for place in (0..self.levels.len()).rev() {
+            if let Some(active) = self.levels[place].active {
+                each(RegionChange { from: Some(active.region), to: None, cause: ChangeCause::Outer });
+            }
+            self.end_level(place);
+            self.levels[place].forced = None;
+        }
+    }
+
     /// `hold` counts again from the next begin of the region around the level.
-    fn end_level(&mut self, place: usize, now: Instant) {
+    fn end_level(&mut self, place: usize) {
         let level = &mut self.levels[place];
         for region in &level.regions {
-            self.regions[usize::from(*region)].holds_since = None;
+            let state = &mut self.regions[usize::from(*region)];
+            (state.holds_since, state.left) = (None, None);
         }
-        if let Some(active) = level.active.take() {
-            self.regions[usize::from(active.region)].ended = Some(now);
-        }
+        level.active = None;
     }
 }
 
@@ -360,13 +359,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn undefined_values_are_counted() {
-        let mut machine = RegionMachine::new(vec![rules("1 / load > 2", ""), rules("", "")]);
-        assert_eq!(run(&mut machine, &[0.1, 0.0]), [0, 1]);
-        assert_eq!(machine.undefined(), 1);
-    }
-
     /// Regions with constant thresholds, and a level within the second one.
     fn any_rules() -> impl Strategy<Value = Vec<RegionRules>> {
         let one = || (1..10u32, 0..4u32, 0..4u64, 0..6u64, 1..3u32, any::<bool>());
@@ -421,13 +413,13 @@ mod tests {
                         let rules = &rules[usize::from(region)];
                         if change.cause == ChangeCause::Enter {
                             let hold = rules.hold.as_nanos() / 1_000_000;
-                            prop_assert!(rules.enter.as_ref().unwrap().evaluate(&readings).holds);
+                            prop_assert!(rules.enter.as_ref().unwrap().holds(&readings));
                             prop_assert!(held[usize::from(region)] >= hold);
                         }
                     }
                 }
                 for (held, rules) in held.iter_mut().zip(&rules) {
-                    let holds = rules.enter.as_ref().is_some_and(|enter| enter.evaluate(&readings).holds);
+                    let holds = rules.enter.as_ref().is_some_and(|enter| enter.holds(&readings));
                     *held = if holds { *held + 1 } else { 0 };
                 }
                 // Exactly one in the outer level, and one in the inner one while region 1 is active.

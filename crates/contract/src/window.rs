@@ -43,7 +43,13 @@ pub struct SampleSum {
 }
 
 impl SampleSum {
-    const EMPTY: SampleSum = SampleSum { sum: 0.0, weight: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+    /// No sample.
+    pub const EMPTY: SampleSum = SampleSum { sum: 0.0, weight: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+
+    /// These samples, and one more of weight 1.
+    pub fn and(self, value: f64) -> SampleSum {
+        self.with(SampleSum { sum: value, weight: 1.0, least: value, greatest: value })
+    }
 
     fn with(self, other: SampleSum) -> SampleSum {
         SampleSum {
@@ -84,11 +90,9 @@ impl ConditionWindow {
         true
     }
 
-    /// Samples that belong to no window, each of weight 1.
-    pub fn sum_up(values: impl Iterator<Item = f64>) -> SampleSum {
-        values.fold(SampleSum::EMPTY, |sum, value| {
-            sum.with(SampleSum { sum: value, weight: 1.0, least: value, greatest: value })
-        })
+    /// Forgets all samples.
+    pub fn clear(&mut self) {
+        (self.parts, self.latest) = ([SampleSum::EMPTY; PARTS + 1], None);
     }
 
     /// The present value.

@@ -24,7 +24,7 @@ fn regions_are_in_every_output_and_the_same_in_a_replay() {
     let checked = place.hyoshi(&format!("check {file} --format json"));
     let json: Value = serde_json::from_str(&checked.out).unwrap();
     let regions: Vec<_> =
-        json["regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
+        json["contract_regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
     assert_eq!(regions, [(&"reachable".into(), &true.into()), (&"reachable".into(), &Value::Null)]);
     let simulated = place.hyoshi(&format!("sim {file} --record sim.hyo --format json")).json();
     let found = changes(&simulated);

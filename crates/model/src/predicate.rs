@@ -23,8 +23,8 @@
 //!
 //! let names = ["late", "asked"];
 //! let enter = Predicate::read("late > 0.02 && asked > 1.0", &names)?;
-//! assert!(enter.evaluate(&[ConditionReading::Fresh(0.05), ConditionReading::Fresh(1.2)]).holds);
-//! assert!(!enter.evaluate(&[ConditionReading::Fresh(0.05), ConditionReading::Stale]).holds);
+//! assert!(enter.holds(&[ConditionReading::Fresh(0.05), ConditionReading::Fresh(1.2)]));
+//! assert!(!enter.holds(&[ConditionReading::Fresh(0.05), ConditionReading::Stale]));
 //!
 //! let error = Predicate::read("late > 0.02 && askd > 1.0", &names).unwrap_err();
 //! assert_eq!((error.from, error.to), (15, 19));
@@ -43,8 +43,8 @@ use crate::quantity;
 
 /// The most steps of a program.
 pub const MOST_STEPS: usize = 128;
-/// The most values on the stack of a program.
-const DEPTH: usize = 16;
+/// The most values on the stack of a program: a level of nesting adds at most two.
+const DEPTH: usize = 2 * NESTING + 2;
 /// The deepest nesting of an expression.
 const NESTING: usize = 24;
 /// The most bytes of a text.
@@ -57,15 +57,6 @@ pub enum ConditionReading {
     Fresh(f64),
     /// The value is too old, or none has arrived.
     Stale,
-}
-
-/// The result of an expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Evaluation {
-    /// Whether the expression is true.
-    pub holds: bool,
-    /// Whether fresh values led to an undefined one, by a division by zero or an overflow.
-    pub undefined: bool,
 }
 
 /// A truth value over conditions, ready to be evaluated.
@@ -160,23 +151,22 @@ impl Predicate {
         &self.text
     }
 
-    /// The value for these readings, by the positions of their names. Missing readings are stale.
-    pub fn evaluate(&self, readings: &[ConditionReading]) -> Evaluation {
+    /// Whether it is true for these readings, by the positions of their names. Missing readings are stale.
+    pub fn holds(&self, readings: &[ConditionReading]) -> bool {
         let reading = |place: u16| readings.get(usize::from(place)).copied().unwrap_or(ConditionReading::Stale);
         let (mut numbers, mut count) = ([0.0; DEPTH], 0);
         // A stack of bits: the last truth value is the lowest. A level of nesting adds at most two.
         let mut truths = 0u64;
-        let (mut stale, mut undefined) = ([false; DEPTH], false);
         for step in &self.steps {
             match *step {
                 PredicateStep::Number(number) => {
-                    (numbers[count], stale[count]) = (number, false);
+                    numbers[count] = number;
                     count += 1;
                 }
                 PredicateStep::Value(place) => {
-                    (numbers[count], stale[count]) = match reading(place) {
-                        ConditionReading::Fresh(value) => (value, false),
-                        ConditionReading::Stale => (f64::NAN, true),
+                    numbers[count] = match reading(place) {
+                        ConditionReading::Fresh(value) => value,
+                        ConditionReading::Stale => f64::NAN,
                     };
                     count += 1;
                 }
@@ -184,13 +174,10 @@ impl Predicate {
                 PredicateStep::Arithmetic(operator) => {
                     count -= 1;
                     numbers[count - 1] = operator.of(numbers[count - 1], numbers[count]);
-                    stale[count - 1] |= stale[count];
                 }
                 PredicateStep::Compare(operator) => {
                     count -= 2;
-                    let (left, right) = (numbers[count], numbers[count + 1]);
-                    truths = truths << 1 | u64::from(operator.of(left, right));
-                    undefined |= (left.is_nan() || right.is_nan()) && !stale[count] && !stale[count + 1];
+                    truths = truths << 1 | u64::from(operator.of(numbers[count], numbers[count + 1]));
                 }
                 PredicateStep::Truth(truth) => truths = truths << 1 | u64::from(truth),
                 PredicateStep::Stale(place) => {
@@ -201,7 +188,7 @@ impl Predicate {
                 PredicateStep::Or => truths = truths >> 1 & !1 | ((truths | truths >> 1) & 1),
             }
         }
-        Evaluation { holds: truths & 1 == 1, undefined }
+        truths & 1 == 1
     }
 
     /// The positions of the conditions in it, each once, in ascending order.
@@ -328,7 +315,7 @@ impl fmt::Display for PredicateError {
             PredicateFault::Unexpected { found, expected } => write!(f, "`{found}` where {expected} must be"),
             PredicateFault::Unknown { name } => write!(f, "unknown condition `{name}`"),
             PredicateFault::Type { expected } => write!(f, "not {expected}"),
-            PredicateFault::Undefined => f.write_str("the constant is not a finite number"),
+            PredicateFault::Undefined => f.write_str("a division by zero, or a constant that is too large"),
             PredicateFault::Duration { reason } => f.write_str(reason),
             PredicateFault::TooLong => write!(
                 f,
@@ -649,7 +636,7 @@ mod tests {
     const NAMES: [&str; 3] = ["late", "asked", "loss"];
 
     fn holds(text: &str, readings: &[ConditionReading]) -> bool {
-        Predicate::read(text, &NAMES).unwrap_or_else(|error| panic!("{text}: {error}")).evaluate(readings).holds
+        Predicate::read(text, &NAMES).unwrap_or_else(|error| panic!("{text}: {error}")).holds(readings)
     }
 
     fn fresh(values: [f64; 3]) -> [ConditionReading; 3] {
@@ -690,12 +677,10 @@ mod tests {
     }
 
     #[test]
-    fn a_division_by_zero_is_false_and_counted() {
-        let expression = Predicate::read("asked / loss > 1 || asked / loss <= 1", &NAMES).unwrap();
-        let zero = expression.evaluate(&fresh([0.0, 1.0, 0.0]));
-        assert_eq!(zero, Evaluation { holds: false, undefined: true });
-        let stale = expression.evaluate(&[ConditionReading::Stale; 3]);
-        assert_eq!(stale, Evaluation { holds: false, undefined: false });
+    fn a_comparison_with_a_division_by_zero_is_false() {
+        for operator in [">", "<=", "==", "!="] {
+            assert!(!holds(&format!("asked / loss {operator} 1"), &fresh([0.0, 1.0, 0.0])), "{operator}");
+        }
     }
 
     #[test]
@@ -711,8 +696,8 @@ mod tests {
             ("lat > 1", (0, 3), "unknown condition `lat`"),
             ("stale(lat)", (6, 9), "unknown condition `lat`"),
             ("max(late) > 1", (0, 3), "`max(` where `stale(...)` or `duration(...)` must be"),
-            ("late / 0 > 1", (7, 8), "the constant is not a finite number"),
-            ("late > 1e999", (7, 12), "the constant is not a finite number"),
+            ("late / 0 > 1", (7, 8), "a division by zero, or a constant that is too large"),
+            ("late > 1e999", (7, 12), "a division by zero, or a constant that is too large"),
             ("late > 1.2.3", (7, 12), "`1.2.3` where a number must be"),
             ("late > 20ms", (7, 11), "`20ms` where a number must be"),
             ("late > duration('20')", (16, 20), "`20` has no unit"),
@@ -771,7 +756,9 @@ mod tests {
         #[test]
         fn any_text_is_read_or_rejected_with_a_place_in_it(text in "[a-z0-9<>=!&|()+*/.'\" -]{0,60}") {
             match Predicate::read(&text, &NAMES) {
-                Ok(expression) => drop(expression.evaluate(&[ConditionReading::Fresh(1.0), ConditionReading::Stale])),
+                Ok(expression) => {
+                    expression.holds(&[ConditionReading::Fresh(1.0), ConditionReading::Stale]);
+                }
                 Err(error) => prop_assert!(text.get(error.from..error.to).is_some(), "{:?}", error),
             }
         }
@@ -788,10 +775,10 @@ mod tests {
                 .map(|(_, at)| value.partial_cmp(at)).collect::<Vec<_>>();
             let mut values = [0.5, 0.5, 0.5];
             values[place] = value;
-            let before = expression.evaluate(&fresh(values)).holds;
+            let before = expression.holds(&fresh(values));
             values[place] = other;
             if side(value) == side(other) {
-                prop_assert_eq!(before, expression.evaluate(&fresh(values)).holds);
+                prop_assert_eq!(before, expression.holds(&fresh(values)));
             }
         }
     }

@@ -89,7 +89,7 @@ struct Json<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<groups::GroupCheck>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    regions: Vec<contracts::RegionCheck>,
+    contract_regions: Vec<contracts::RegionCheck>,
     #[serde(flatten)]
     report: Report,
 }
@@ -206,7 +206,7 @@ impl<'a> Checked<'a> {
             reservations: programs::json(self.system, self.admissions),
             feedback: feedback::loops(self.system, self.report),
             groups: groups::groups(self.system, self.report),
-            regions: contracts::regions(self.system),
+            contract_regions: contracts::regions(self.system),
             report: Report { outcome: self.outcome(), ..self.report.clone() },
         };
         // As of a run: nothing in it can fail to be written.

@@ -256,7 +256,7 @@ fn a_check_shows_which_regions_can_begin_and_end() {
     keys(&json, &mut written);
     assert!(written.is_subset(&documented), "{:?}", written.difference(&documented));
     let regions: Vec<_> =
-        json["regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
+        json["contract_regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
     let words = |begins: &'static str, ends: Value| (Value::from(begins), ends);
     let expected = [
         words("reachable", true.into()),

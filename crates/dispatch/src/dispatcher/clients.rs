@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(task(&dispatcher).estimate, MS(18));
         // 10 % of `watch`, 3 x 18 ms each second, and `merge` at the rate of `watch`.
         let feedback = dispatcher.feedback.as_ref().unwrap();
-        let least = feedback.clients.least_load(0, &claim(10, 50, 1_000), (None, &dispatcher.operations));
+        let least = feedback.clients.least_load(0, Some(&claim(10, 50, 1_000)), (None, &dispatcher.operations));
         assert_eq!((least, system.least_load_ppm(0, ProcessorId(0))), (155_000, 155_000));
         let local = dispatcher.local(OperationId(2)).unwrap() as usize;
         let feedback = dispatcher.feedback.as_mut().unwrap();

@@ -28,6 +28,11 @@ pub(super) struct EpochSettings {
 }
 
 impl EpochSettings {
+    /// The setting of an operation here.
+    pub fn of(&self, epoch: usize, local: usize) -> &Setting {
+        &self.epochs[epoch][local]
+    }
+
     pub fn new(system: &System, plan: &ProcessorPlan) -> Self {
         let epochs = 0..system.epochs.len();
         let host = system.processor(plan.processor).host;
@@ -39,13 +44,6 @@ impl EpochSettings {
             admissions: system.epochs.iter().map(|epoch| admissions(system, plan, &epoch.admissions)).collect(),
             off: system.epochs.iter().map(|epoch| !epoch.environment.enables(host)).collect(),
         }
-    }
-}
-
-impl EpochSettings {
-    /// The setting of an operation here.
-    pub fn of(&self, epoch: usize, local: usize) -> &Setting {
-        &self.epochs[epoch][local]
     }
 }
 

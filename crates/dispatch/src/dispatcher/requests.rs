@@ -85,6 +85,7 @@ impl<P: Probe> Dispatcher<P> {
         for operation in &mut self.operations {
             operation.forget(&mut effects.returned);
         }
+        self.end_regions(now, effects);
     }
 
     /// Cancels a job or, with `chain`, all jobs numbered by its release.

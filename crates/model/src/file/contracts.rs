@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::declared::CallPhase;
 use super::expand::Operations;
 use super::latency::ends_here;
 use super::limits;
@@ -180,7 +181,7 @@ impl ContractReader<'_, '_> {
                 return None;
             };
             match address.section {
-                "operation" => all.extend(self.measured_operations(log, &address)?),
+                "operation" => all.extend(self.operations(log, AtPlace::new(address.name, address.place))?),
                 "chain" => return Some(measured(address.key, self.measured_chain(log, &address)?)),
                 _ => return self.utilisation(log, &address),
             }
@@ -192,15 +193,6 @@ impl ContractReader<'_, '_> {
             log.error(of.place, "`of` names nothing").help(KNOWN);
         }
         key.map(|key| measured(key, LatencyScope::Operations(all)))
-    }
-
-    fn measured_operations(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<Vec<OperationId>> {
-        let name = AtPlace::new(address.name, address.place);
-        let found: Vec<OperationId> = self.operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
-        for id in &found {
-            self.must_be_on(log, self.contents.operation(*id).on, address.place)?;
-        }
-        Some(found)
     }
 
     fn measured_chain(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<LatencyScope> {
@@ -231,6 +223,36 @@ impl ContractReader<'_, '_> {
         }
         self.must_be_on(log, processor, address.place)?;
         Some(ConditionSource::Utilisation(processor))
+    }
+
+    /// The operations of these names, if a contract can watch and set them.
+    fn operations(&mut self, log: &mut Log, name: AtPlace<&str>) -> Option<Vec<OperationId>> {
+        let found: Vec<OperationId> = self.operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
+        if found.len() > limits::ACTIONS {
+            log.error(name.place, format!("`{}` names {} operations", shortened(name.value), found.len()))
+                .help(format!("a contract watches and sets at most {} at once", limits::ACTIONS));
+            return None;
+        }
+        for id in &found {
+            let of = self.operations.of(*id);
+            let (why, help) = match () {
+                () if self.operations.home(*id).is_some() || self.contents.moves(*id) => {
+                    ("has several processors", "name one processor in its `on`")
+                }
+                () if of.called || of.calls.is_some() || of.calls_any || !matches!(of.part, CallPhase::Whole) => {
+                    ("calls or is called", "name another operation")
+                }
+                () => continue,
+            };
+            log.error(name.place, format!("`{}` {why}", shortened(&self.operations.name(*id))))
+                .label("a contract cannot watch or set it")
+                .help(help);
+            return None;
+        }
+        for id in &found {
+            self.must_be_on(log, self.contents.operation(*id).on, name.place)?;
+        }
+        Some(found)
     }
 
     /// All parts of a contract concern one processor.
@@ -266,6 +288,10 @@ impl ContractReader<'_, '_> {
             return;
         };
         let count = given.value.len();
+        if count == 0 {
+            log.error(given.place, "`region` has no region").help("add one without `enter`, or remove `region`");
+            self.sound = false;
+        }
         for (position, item) in given.value.iter().enumerate() {
             if regions.len() == limits::REGIONS {
                 log.error(Place::from(item.span()), "too many regions")
@@ -429,16 +455,12 @@ impl ContractReader<'_, '_> {
             log.error(set.place, format!("a contract cannot set `{}`", shortened(set.value))).help(KNOWN);
             return None;
         };
-        let name = AtPlace::new(address.name, set.place);
-        let found: Vec<OperationId> = self.operations.find(log, name)?.into_iter().flatten().map(OperationId).collect();
-        for id in &found {
-            self.must_be_on(log, self.contents.operation(*id).on, set.place)?;
-        }
+        let found = self.operations(log, AtPlace::new(address.name, set.place))?;
         match address.key {
             "rate" => self.limit_rate(log, &table, set, found),
             _ => {
-                let to = table.given(log, "to", InputValue::truth);
-                if keys(&["least", "most"]) || to.is_none_or(|to| to.value) {
+                let to = table.required(log, "to", InputValue::truth)?;
+                if keys(&["least", "most"]) || to.value {
                     log.error(set.place, "a contract can only disable an operation").help(KNOWN);
                     return None;
                 }

@@ -39,13 +39,13 @@ pub const WORDS: usize = 1_024;
 pub const ADVOCATES: usize = 16;
 
 /// The most contracts of a system, conditions and regions of a contract, and actions of a region.
-pub const CONTRACTS: usize = 256;
+pub const CONTRACTS: usize = 64;
 /// The most conditions of a system that are set from outside.
 pub const SET_CONDITIONS: usize = 1_024;
-pub const CONDITIONS: usize = 64;
+pub const CONDITIONS: usize = 32;
 pub const REGIONS: usize = 64;
 pub const ACTIONS: usize = 256;
 /// The shortest time between two evaluations of a contract.
-pub const CONTRACT_PERIOD: Span = Span::from_millis(1);
+pub const CONTRACT_PERIOD: Span = Span::from_millis(10);
 /// The most bytes of a text that a contract reports.
 pub const REPORT: usize = 256;

@@ -87,7 +87,7 @@ pub(super) fn table(system: &System, look: TerminalStyle) -> Option<String> {
         column("region"),
         column("begins"),
         column("for example with").if_any().spare(1),
-        column("ends"),
+        column("ends by itself"),
     ];
     let rows = regions(system).into_iter().map(|one| {
         let tone = if matches!(one.begins, "never" | "hidden") { Tone::Worry } else { Tone::Plain };

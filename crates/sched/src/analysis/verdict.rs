@@ -400,8 +400,8 @@ impl fmt::Display for Missing {
                 write!(f, "{name} may call any object and wait for it: name the method in its `calls`")
             }
             Missing::Rates => f.write_str(
-                "a feedback loop or a contract changes its rate: fix it, for example with `hyoshi run --freeze`, to check \
-                 the result",
+                "a feedback loop or a contract changes its rate, or that of a more urgent operation: fix the rates, for \
+                 example with `hyoshi run --freeze`, to check the result",
             ),
             Missing::Levels => {
                 f.write_str("not proved for the largest service levels, which a feedback loop lowers under load")

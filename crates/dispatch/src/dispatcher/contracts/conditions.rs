@@ -1,0 +1,165 @@
+//! The conditions of a processor's contracts, measured from its jobs.
+
+use alloc::{vec, vec::Vec};
+
+use hyoshi_contract::{ConditionWindow, SampleSum, WindowSample};
+use hyoshi_model::predicate::ConditionReading;
+use hyoshi_model::{Condition, ConditionSource, Instant, LatencyScope, OperationId, Span, System};
+use hyoshi_trace::JobOutcome;
+
+use crate::job::{Job, JobTable};
+
+/// The conditions of all contracts of a processor, in their order.
+///
+/// A job counts when it ends. A job that is overdue also counts in each evaluation before, with its present age:
+/// otherwise an overloaded processor, which ends no job, would seem to have no late one.
+#[derive(Debug)]
+pub(super) struct ConditionMonitors {
+    all: Vec<ConditionMonitor>,
+    /// By operation here: the conditions for which its jobs count.
+    of: Vec<Vec<WatchedJobs>>,
+    /// By condition: the overdue jobs of an evaluation.
+    overdue: Vec<SampleSum>,
+}
+
+#[derive(Debug)]
+struct ConditionMonitor {
+    window: ConditionWindow,
+    measure: ConditionMeasure,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WatchedJobs {
+    condition: u32,
+    /// False for the earlier operations of a chain: only their lost and overdue jobs count.
+    ends: bool,
+}
+
+/// What a condition measures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum ConditionMeasure {
+    /// Of jobs: 1 for a late one. Of a chain, if it has a deadline.
+    MissRatio(Option<Span>),
+    /// Response times. Of a chain, with its deadline, if it has one.
+    Latency {
+        chain: bool,
+        deadline: Option<Span>,
+    },
+    Utilisation,
+    /// A value from outside, by its position in the system.
+    Set(u16),
+}
+
+impl ConditionMeasure {
+    /// The value of a job that ends now, or has not ended by now; `None` if it does not count.
+    fn value(self, now: Instant, job: &Job, outcome: Option<JobOutcome>, ends: bool) -> Option<f64> {
+        let (chain, deadline) = match self {
+            ConditionMeasure::MissRatio(deadline) => (deadline.is_some(), deadline),
+            ConditionMeasure::Latency { chain, deadline } => (chain, deadline),
+            ConditionMeasure::Utilisation | ConditionMeasure::Set(_) => return None,
+        };
+        let age = now.since(if chain { job.origin } else { job.release });
+        let overdue = deadline.map_or(now > job.deadline, |deadline| age > deadline);
+        let late = match outcome {
+            Some(JobOutcome::Skipped) => return None,
+            // The last leg of a load chain ends the response.
+            Some(JobOutcome::Made | JobOutcome::Missed) if !ends || job.id.leg + 1 < job.legs => return None,
+            Some(JobOutcome::Made) if deadline.is_none() => false,
+            Some(JobOutcome::Made | JobOutcome::Missed) => overdue,
+            // It has no response time.
+            Some(_) if matches!(self, ConditionMeasure::Latency { .. }) => return None,
+            Some(_) => true,
+            None if overdue => true,
+            None => return None,
+        };
+        Some(if matches!(self, ConditionMeasure::Latency { .. }) { age.as_secs_f64() } else { f64::from(late) })
+    }
+}
+
+impl ConditionMonitors {
+    pub fn new<'a>(
+        system: &System,
+        conditions: impl Iterator<Item = &'a Condition>,
+        local_of: &[u32],
+        operations: usize,
+    ) -> Self {
+        let mut of: Vec<Vec<WatchedJobs>> = vec![Vec::new(); operations];
+        let monitor = |(condition, declared): (u32, &Condition)| {
+            let mut count = |ids: &[OperationId], ends: bool| {
+                for local in ids.iter().map(|id| local_of[id.index()]) {
+                    // The first operations of a chain may be on other processors.
+                    of.get_mut(local as usize).into_iter().for_each(|of| of.push(WatchedJobs { condition, ends }));
+                }
+            };
+            let mut scope = |scope: &LatencyScope| match scope {
+                LatencyScope::Operations(ids) => {
+                    count(ids, true);
+                    (false, None)
+                }
+                LatencyScope::Chain(place) => {
+                    let chain = &system.chains[*place as usize];
+                    let (last, earlier) = chain.path.split_last().expect("a chain has operations");
+                    count(core::slice::from_ref(last), true);
+                    count(earlier, false);
+                    (true, chain.deadline)
+                }
+            };
+            let measure = match &declared.of {
+                ConditionSource::MissRatio(of) => ConditionMeasure::MissRatio(scope(of).1),
+                ConditionSource::Latency(of) => {
+                    let (chain, deadline) = scope(of);
+                    ConditionMeasure::Latency { chain, deadline }
+                }
+                ConditionSource::Utilisation(_) => ConditionMeasure::Utilisation,
+                ConditionSource::Set(condition) => ConditionMeasure::Set(*condition),
+            };
+            let window = ConditionWindow::new(declared.summary, declared.over, declared.max_age);
+            ConditionMonitor { window, measure }
+        };
+        let all: Vec<_> = (0..).zip(conditions).map(monitor).collect();
+        let overdue = vec![SampleSum::EMPTY; all.len()];
+        ConditionMonitors { all, of, overdue }
+    }
+
+    /// A job has ended, or was dropped.
+    #[inline]
+    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome) {
+        for WatchedJobs { condition, ends } in &self.of[job.local as usize] {
+            let monitor = &mut self.all[*condition as usize];
+            if let Some(value) = monitor.measure.value(now, job, Some(outcome), *ends) {
+                monitor.window.add(WindowSample { at: now, value, weight: 1.0 });
+            }
+        }
+    }
+
+    /// The conditions with this measure have a new value.
+    pub fn add(&mut self, now: Instant, measure: ConditionMeasure, value: f64) {
+        for monitor in self.all.iter_mut().filter(|one| one.measure == measure) {
+            monitor.window.add(WindowSample { at: now, value, weight: 1.0 });
+        }
+    }
+
+    /// Finds the overdue jobs, before [`reading`](Self::reading).
+    pub fn find_overdue(&mut self, now: Instant, jobs: &JobTable) {
+        self.overdue.fill(SampleSum::EMPTY);
+        for (_, job) in jobs.iter() {
+            for WatchedJobs { condition, ends } in &self.of[job.local as usize] {
+                let place = *condition as usize;
+                if let Some(value) = self.all[place].measure.value(now, job, None, *ends) {
+                    self.overdue[place] = self.overdue[place].and(value);
+                }
+            }
+        }
+    }
+
+    /// The present value of a condition.
+    pub fn reading(&mut self, now: Instant, place: usize) -> ConditionReading {
+        self.all[place].window.reading_with(now, self.overdue[place])
+    }
+
+    /// Forgets all samples of jobs; values from outside stay.
+    pub fn clear(&mut self) {
+        let measured = self.all.iter_mut().filter(|one| !matches!(one.measure, ConditionMeasure::Set(_)));
+        measured.for_each(|one| one.window.clear());
+    }
+}

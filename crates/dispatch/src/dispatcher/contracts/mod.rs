@@ -1,0 +1,332 @@
+//! The contracts of a processor: it measures their conditions, evaluates their regions each period, and applies the
+//! limits of active regions.
+//!
+//! ```text
+//! jobs that end, samples ─► ConditionMonitors ─► RegionMachine ─► limits of periods, enabled operations
+//! ```
+//!
+//! Limits are recomputed after each change: a region that ends needs no undo.
+
+mod conditions;
+
+use alloc::collections::BTreeMap;
+use alloc::{boxed::Box, vec, vec::Vec};
+
+use hyoshi_contract::{RegionChange, RegionMachine, SettingLimits};
+use hyoshi_model::predicate::ConditionReading;
+use hyoshi_model::{Contract, ContractAction, Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
+
+use super::Dispatcher;
+use crate::effects::Effects;
+use crate::job::Job;
+use crate::operation::OperationState;
+use conditions::{ConditionMeasure, ConditionMonitors};
+
+/// The contracts of one processor, from the highest precedence to the lowest.
+#[derive(Debug)]
+pub(super) struct ProcessorContracts {
+    all: Vec<EvaluatedState>,
+    conditions: ConditionMonitors,
+    /// When the next one is due.
+    next: Instant,
+    /// The changes of a step.
+    changes: Vec<RegionChange>,
+    /// The operations that a region limits, in their order, with the combined limits of the active regions.
+    limited: Vec<(u32, OperationLimits)>,
+    /// By epoch: conditions that it sets, with the values in millionths.
+    by_epoch: Vec<Vec<(u16, i64)>>,
+}
+
+#[derive(Debug)]
+struct EvaluatedState {
+    /// Its position in the system.
+    place: u16,
+    period: Span,
+    due: Instant,
+    /// The position of its first condition among those of all contracts.
+    first: usize,
+    readings: Vec<ConditionReading>,
+    machine: RegionMachine,
+    /// By region: positions in `limited`, with its limits.
+    actions: Vec<Vec<(u32, OperationLimits)>>,
+}
+
+/// What the active regions permit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OperationLimits {
+    /// Of its period in nanoseconds.
+    pub period: SettingLimits,
+    pub disabled: bool,
+}
+
+impl OperationLimits {
+    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, disabled: false };
+
+    /// These, restricted by those of a higher precedence.
+    fn within(self, higher: OperationLimits) -> OperationLimits {
+        OperationLimits { period: self.period.within(higher.period), disabled: self.disabled || higher.disabled }
+    }
+
+    /// The part of a range of periods that the limits leave.
+    pub fn restrict(&self, (fastest, slowest): (Span, Span)) -> (Span, Span) {
+        if self.period == SettingLimits::NONE {
+            return (fastest, slowest);
+        }
+        let declared = SettingLimits { least: fastest.as_nanos() as f64, most: slowest.max(fastest).as_nanos() as f64 };
+        let left = self.period.within(declared);
+        // Rounding must not leave the declared range.
+        let span = |nanos: f64| Span::from_nanos(nanos as u64).clamp(fastest, slowest.max(fastest));
+        (span(left.least), span(left.most))
+    }
+}
+
+/// The operations of this processor that an action concerns, and its limits.
+fn limits_of(
+    action: &ContractAction,
+    local_of: &[u32],
+    followers: &BTreeMap<OperationId, Vec<u32>>,
+) -> (Vec<u32>, OperationLimits) {
+    match action {
+        ContractAction::LimitPeriod { operation, shortest, longest } => {
+            let period = SettingLimits { least: shortest.as_nanos() as f64, most: longest.as_nanos() as f64 };
+            let concerned = followers.get(operation).cloned().unwrap_or_default();
+            (concerned, OperationLimits { period, disabled: false })
+        }
+        ContractAction::Disable { operation } => {
+            (vec![local_of[operation.index()]], OperationLimits { disabled: true, ..OperationLimits::NONE })
+        }
+        ContractAction::Report { .. } => (Vec::new(), OperationLimits::NONE),
+    }
+}
+
+/// The conditions that an epoch sets, as far as they differ from those of the epoch before.
+fn changed_conditions(system: &System, epoch: usize) -> Vec<(u16, i64)> {
+    let value = |epoch: usize, place| system.epochs[epoch].environment.condition(place);
+    let before = |place| epoch.checked_sub(1).and_then(|before| value(before, place));
+    let all = (0..system.conditions.len()).filter_map(|place| Some((place as u16, value(epoch, place)?)));
+    all.filter(|(place, value)| before((*place).into()) != Some(*value)).collect()
+}
+
+impl ProcessorContracts {
+    /// `None` if the processor has no contract.
+    pub fn new(
+        system: &System,
+        processor: ProcessorId,
+        local_of: &[u32],
+        operations: &[OperationState],
+    ) -> Option<Box<ProcessorContracts>> {
+        let places = system.contracts_on(processor);
+        let contracts: Vec<&Contract> = places.iter().map(|place| &system.contracts[usize::from(*place)]).collect();
+        let most_changes = contracts.iter().map(|one| one.regions.len()).max()?;
+        let mut followers: BTreeMap<OperationId, Vec<u32>> = BTreeMap::new();
+        for (local, operation) in (0..).zip(operations) {
+            operation.adapted_by.into_iter().for_each(|root| followers.entry(root).or_default().push(local));
+        }
+        let conditions = contracts.iter().flat_map(|one| &one.conditions);
+        let conditions = ConditionMonitors::new(system, conditions, local_of, operations.len());
+        let mut limited = BTreeMap::new();
+        let (mut first, mut all) = (0, Vec::new());
+        for (place, contract) in places.iter().zip(&contracts) {
+            let actions = contract.regions.iter().map(|region| {
+                let found = region.actions.iter().flat_map(|action| {
+                    let (locals, limits) = limits_of(action, local_of, &followers);
+                    locals.into_iter().map(move |local| (local, limits))
+                });
+                let found: Vec<_> = found.collect();
+                limited.extend(found.iter().map(|(local, _)| (*local, OperationLimits::NONE)));
+                found
+            });
+            all.push(EvaluatedState {
+                place: *place,
+                period: contract.period,
+                due: Instant::ZERO,
+                first,
+                readings: vec![ConditionReading::Stale; contract.conditions.len()],
+                actions: actions.collect(),
+                machine: RegionMachine::new(contract.regions.iter().map(|region| region.rules.clone()).collect()),
+            });
+            first += contract.conditions.len();
+        }
+        let limited: Vec<(u32, OperationLimits)> = limited.into_iter().collect();
+        for (local, _) in all.iter_mut().flat_map(|one| &mut one.actions).flatten() {
+            *local = limited.partition_point(|(one, _)| *one < *local) as u32;
+        }
+        let by_epoch = (0..system.epochs.len()).map(|epoch| changed_conditions(system, epoch)).collect();
+        let changes = Vec::with_capacity(most_changes);
+        Some(Box::new(ProcessorContracts { all, conditions, next: Instant::ZERO, changes, limited, by_epoch }))
+    }
+
+    /// When the next evaluation is due.
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// A job has ended, or was dropped.
+    #[inline]
+    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome) {
+        self.conditions.count(now, job, outcome);
+    }
+
+    /// The processor's loop has measured a utilisation, in parts per million.
+    pub fn count_utilisation(&mut self, now: Instant, ppm: u32) {
+        self.conditions.add(now, ConditionMeasure::Utilisation, f64::from(ppm) / 1e6);
+    }
+
+    /// A condition has this value from now on, in millionths.
+    fn set(&mut self, now: Instant, condition: u16, value: i64) {
+        self.conditions.add(now, ConditionMeasure::Set(condition), value as f64 / 1e6);
+    }
+
+    /// An epoch begins: conditions have its values.
+    pub fn begin_epoch(&mut self, now: Instant, epoch: usize) {
+        for place in 0..self.by_epoch[epoch].len() {
+            let (condition, value) = self.by_epoch[epoch][place];
+            self.set(now, condition, value);
+        }
+    }
+
+    /// Combines the limits of all active regions.
+    fn combine(&mut self) {
+        self.limited.iter_mut().for_each(|(_, limits)| *limits = OperationLimits::NONE);
+        for one in &self.all {
+            for (place, limits) in one.machine.active().flat_map(|region| &one.actions[usize::from(region)]) {
+                let combined = &mut self.limited[*place as usize].1;
+                *combined = limits.within(*combined);
+            }
+        }
+    }
+}
+
+/// A contract at its last evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluatedContract<'a> {
+    /// Its position in the system.
+    pub contract: u16,
+    /// By condition.
+    pub readings: &'a [ConditionReading],
+    machine: &'a RegionMachine,
+}
+
+impl<'a> EvaluatedContract<'a> {
+    /// Its active regions, outer regions first.
+    pub fn active(&self) -> impl Iterator<Item = u16> + use<'a> {
+        self.machine.active()
+    }
+
+    /// The innermost region that a command has set.
+    pub fn forced(&self) -> Option<u16> {
+        self.machine.forced()
+    }
+}
+
+impl<P: Probe> Dispatcher<P> {
+    /// The contracts here, with their state at their last evaluation.
+    pub fn contracts(&self) -> impl Iterator<Item = EvaluatedContract<'_>> {
+        let contracts = self.contracts.iter().flat_map(|contracts| &contracts.all);
+        contracts.map(|one| EvaluatedContract { contract: one.place, readings: &one.readings, machine: &one.machine })
+    }
+
+    pub(super) fn set_condition(&mut self, now: Instant, condition: u16, value: i64, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        if let Some(contracts) = &mut self.contracts {
+            contracts.set(now, condition, value);
+        }
+    }
+
+    /// From its next evaluation on, a contract has this region; without one, conditions decide again.
+    pub(super) fn force_region(&mut self, now: Instant, contract: u16, region: Option<u16>, effects: &mut Effects) {
+        self.advance_before(now, effects);
+        let contracts = self.contracts.iter_mut().flat_map(|contracts| &mut contracts.all);
+        for one in contracts.filter(|one| one.place == contract) {
+            match region {
+                Some(region) => one.machine.force(region),
+                None => one.machine.release(),
+            }
+        }
+    }
+
+    /// Evaluates the contracts that are due, and applies the limits of their regions.
+    pub(super) fn evaluate_contracts(&mut self, now: Instant, effects: &mut Effects) {
+        let Some(mut contracts) = self.contracts.take() else { return };
+        let ProcessorContracts { all, conditions, next, changes, .. } = &mut *contracts;
+        let mut changed = false;
+        let observes = !self.off && !self.absent;
+        if observes {
+            conditions.find_overdue(now, &self.jobs);
+        }
+        for one in all.iter_mut().filter(|one| one.due <= now) {
+            // A processor that was late evaluates once.
+            let passed = now.since(one.due).as_nanos() / one.period.as_nanos();
+            one.due = one.due.saturating_add(Span::from_nanos((passed + 1).saturating_mul(one.period.as_nanos())));
+            if !observes {
+                continue;
+            }
+            for (place, reading) in (one.first..).zip(&mut one.readings) {
+                *reading = conditions.reading(now, place);
+            }
+            changes.clear();
+            one.machine.step(now, &one.readings, |change| changes.push(change));
+            if changes.is_empty() {
+                continue;
+            }
+            changed = true;
+            for (condition, reading) in (0..).zip(&one.readings) {
+                let value = match reading {
+                    ConditionReading::Fresh(value) => Some((value * 1e6) as i64),
+                    ConditionReading::Stale => None,
+                };
+                self.decision(now, DispatchDecision::Condition { contract: one.place, condition, value });
+            }
+            for RegionChange { from, to, .. } in changes.iter().copied() {
+                self.decision(now, DispatchDecision::Region { contract: one.place, from, to });
+            }
+        }
+        *next = all.iter().map(|one| one.due).min().unwrap_or(Instant::NEVER);
+        if changed {
+            contracts.combine();
+            self.apply_limits(now, &contracts, effects);
+        }
+        self.contracts = Some(contracts);
+    }
+
+    /// The host is off: all regions end, and measured conditions are stale.
+    pub(super) fn end_regions(&mut self, now: Instant, effects: &mut Effects) {
+        let Some(mut contracts) = self.contracts.take() else { return };
+        contracts.conditions.clear();
+        for one in &mut contracts.all {
+            let place = one.place;
+            one.machine.end(|RegionChange { from, to, .. }| {
+                self.decision(now, DispatchDecision::Region { contract: place, from, to });
+            });
+        }
+        contracts.combine();
+        self.apply_limits(now, &contracts, effects);
+        self.contracts = Some(contracts);
+    }
+
+    fn apply_limits(&mut self, now: Instant, contracts: &ProcessorContracts, effects: &mut Effects) {
+        let settings = alloc::sync::Arc::clone(&self.settings);
+        let mut retimed = false;
+        for (local, limits) in &contracts.limited {
+            let operation = &mut self.operations[*local as usize];
+            if core::mem::replace(&mut operation.limits, *limits) == *limits {
+                continue;
+            }
+            let before = operation.period;
+            operation.enter(settings.of(self.epoch, *local as usize));
+            let (id, period, is_root) = (operation.id, operation.period, operation.adapted_by == Some(operation.id));
+            if period != before {
+                retimed = true;
+                if is_root {
+                    self.decision(now, DispatchDecision::Retime { operation: id, period });
+                }
+            }
+        }
+        if retimed {
+            self.rates_changed(now, effects);
+        } else {
+            self.reserve();
+        }
+    }
+}
