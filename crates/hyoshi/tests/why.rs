@@ -313,7 +313,7 @@ fn a_job_that_was_due_during_a_move_names_the_move() {
     let place = Place::new();
     let text = include_str!("../../../examples/reallocation.toml");
     // Longer jobs than in the example: the last one on `front` ends late.
-    place.write("moves.toml", &text.replace("[\"40ms\", \"55ms\"]", "[\"90ms\", \"99ms\"]"));
+    place.write("moves.toml", text.replace("[\"40ms\", \"55ms\"]", "[\"90ms\", \"99ms\"]"));
     place.hyoshi("sim moves.toml --duration 60s --record moves.hyo");
     let why = place.hyoshi("why moves.hyo --worst track@rear");
     let cause = "released late: its operation moved from `front` to `rear` meanwhile";
