@@ -44,6 +44,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         min_interval: None,
         clients: None,
         levels: vec![],
+        standby: false,
         calls_any: false,
         reads: vec![],
         critical: (index / PROCESSORS).is_multiple_of(4),

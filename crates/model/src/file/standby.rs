@@ -18,8 +18,8 @@ pub(super) fn check(log: &mut Log, contents: &Contents, operations: &Operations<
         let Some(place) = declared.standby else { continue };
         if let Some(why) = contents.obstacle_to_standby(OperationId(*first)) {
             log.error(place, format!("`{}` cannot be on standby: {why}", shortened(declared.name.value))).help(
-                "standby is for a periodic operation with a range of rates that the loop of its processor adapts, \
-                 such as FC-U, and whose followers run there and depend on it alone",
+                "use a periodic operation with a range of rates, a loop such as FC-U on its processor, and followers \
+                 there that depend on it alone",
             );
             sound = false;
         }

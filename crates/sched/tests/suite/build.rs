@@ -159,6 +159,7 @@ impl Build {
             min_interval: None,
             clients: None,
             levels: vec![],
+            standby: false,
             calls_any: op.calls_any,
             trigger: match after.is_empty() {
                 true => Trigger::Periodic,

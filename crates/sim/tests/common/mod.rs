@@ -73,6 +73,7 @@ impl Build {
             min_interval: None,
             clients: None,
             levels: vec![],
+            standby: false,
             calls_any: false,
             reads: vec![],
             critical: false,

@@ -38,6 +38,7 @@ pub fn operation(id: u32, trigger: Trigger, critical: bool) -> Operation {
         min_interval: None,
         clients: None,
         levels: vec![],
+        standby: false,
         calls_any: false,
         reads: Vec::new(),
         critical,
