@@ -14,8 +14,6 @@ mod external;
 mod feedback;
 mod feedback_laws;
 mod file;
-#[cfg(feature = "eucon")]
-mod group_model;
 mod periods;
 mod policies;
 mod service_levels;

@@ -87,22 +87,10 @@ impl Coordinator {
     /// The coordinator of each group of a system. It fails if the problem of a controller is too large, or if this
     /// build lacks the feature `eucon`.
     pub fn of(contents: &Contents) -> Result<Vec<Coordinator>, CoordinatorError> {
-        let new = |group: ControlGroup| {
-            let start = |root| contents.feedback[group.loops[0]].start_of(contents, root);
-            let periods = group.tasks.iter().map(|task| start(task.root)).collect();
-            let shares = super::deucon::shares(contents, 0, &group, &group.nodes());
-            Coordinator::around(contents, group, &shares, periods)
-        };
-        contents.control_groups().into_iter().map(new).collect()
+        contents.control_groups().into_iter().map(|group| Coordinator::new(contents, group)).collect()
     }
 
-    /// A coordinator that begins with these periods, one for each task. `shares` has those of each controller.
-    pub(super) fn around(
-        contents: &Contents,
-        group: ControlGroup,
-        shares: &[Option<Vec<f64>>],
-        periods: Vec<Span>,
-    ) -> Result<Coordinator, CoordinatorError> {
+    fn new(contents: &Contents, group: ControlGroup) -> Result<Coordinator, CoordinatorError> {
         let loops: Vec<_> = group.loops.iter().map(|place| &contents.feedback[*place]).collect();
         let processors: Vec<ProcessorId> = loops.iter().map(|one| one.processor).collect();
         let receivers = group.tasks.iter().map(|task| {
@@ -112,9 +100,12 @@ impl Coordinator {
             receivers
         });
         let receivers = receivers.collect();
-        let controllers: Result<Vec<Controller>, _> = (group.nodes().into_iter().zip(shares))
+        let periods: Vec<Span> = group.tasks.iter().map(|task| loops[0].start_of(contents, task.root)).collect();
+        let nodes = group.nodes();
+        let shares = super::deucon::shares(contents, 0, &group, &nodes);
+        let controllers: Result<Vec<Controller>, _> = (nodes.into_iter().zip(shares))
             .map(|(node, shares)| {
-                let (enabled, law) = law(contents, &group, &node, shares.clone(), 0, &periods)?;
+                let (enabled, law) = law(contents, &group, &node, shares, 0, &periods)?;
                 Ok(Controller { node, enabled, law, fits: true })
             })
             .collect();

@@ -46,7 +46,6 @@ pub mod coordinator;
 pub mod deucon;
 #[cfg(feature = "eucon")]
 pub mod eucon;
-pub mod group_model;
 pub mod law;
 pub mod level_hold;
 pub mod proportional;
@@ -70,7 +69,6 @@ pub use assign::{
 pub use coordinator::{Coordinator, CoordinatorError, GroupSteps};
 #[cfg(feature = "eucon")]
 pub use eucon::{EndToEndTask, Eucon, EuconError, EuconSettings, EuconStep};
-pub use group_model::GroupModel;
 pub use law::{FeedbackLaw, FeedbackSample, LawStep, MeasuredVariable, MonitorFault, RateLimit};
 pub use proportional::Proportional;
 pub use reallocation::{MoveOrder, ProcessorLoad, ProposedMove, Reallocation, Reallocator};

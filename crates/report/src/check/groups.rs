@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_control::feedback::GroupModel;
 use hyoshi_model::{ControlGroup, ProcessorId, System};
 use hyoshi_sched::analysis::Report;
 use serde::Serialize;
@@ -13,7 +12,7 @@ use crate::terminal::TerminalStyle;
 use crate::terminal::grid::{CellValue, Tone, column, grid};
 
 /// A group before it runs. Utilisations are parts of each processor's hard cap, at the declared execution times.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupCheck {
     /// Its algorithm.
     pub algorithm: &'static str,
@@ -25,17 +24,6 @@ pub struct GroupCheck {
     pub step_ns: u64,
     /// The processor on which they compute.
     pub computed_on: String,
-    /// The gain (actual over declared execution time of all operations) below which it settled in trials on a linear
-    /// model. `None` if it did not settle at gain 1, or if it was not tried.
-    pub stable_below: Option<f64>,
-    /// The longest settling time of these trials at gain 1, in samples.
-    pub settles_after: Option<u32>,
-    /// Whether it was tried.
-    #[serde(skip)]
-    tried: bool,
-    /// The sampling period.
-    #[serde(skip)]
-    period_ns: u64,
     /// Its processors.
     pub members: Vec<MemberCheck>,
     /// Processors with operations of these rates, but without a loop: their load is not controlled.
@@ -87,12 +75,7 @@ fn check(system: &System, report: &Report, group: &ControlGroup) -> GroupCheck {
         processor: system.processor(processor).name.clone(),
         operations,
     });
-    let model = GroupModel::new(system, group);
     GroupCheck {
-        stable_below: model.as_ref().and_then(GroupModel::stable_below),
-        settles_after: model.as_ref().and_then(|model| model.longest_settling(1.0)),
-        tried: model.is_some(),
-        period_ns: system.feedback[group.loops[0]].period.as_nanos(),
         algorithm: group.algorithm.name(),
         rates: group.tasks.len() as u64,
         controllers: group.nodes().len() as u64,
@@ -184,21 +167,6 @@ fn remarks(group: &GroupCheck) -> Vec<String> {
         group.computed_on,
         nanos(group.step_ns)
     ));
-    let algorithm = group.algorithm;
-    remarks.push(match (group.stable_below, group.settles_after) {
-        (Some(gain), Some(samples)) => {
-            let time = nanos(u64::from(samples).saturating_mul(group.period_ns));
-            let limit = if gain < GroupModel::LARGEST_GAIN { "stable below" } else { "stable at least up to" };
-            format!(
-                "{algorithm}: {limit} gain {gain:.2} in trials on a linear model; settles within {time} if jobs need \
-                 their worst case"
-            )
-        }
-        _ if group.tried => {
-            format!("{algorithm}: does not settle in trials on a linear model: adapt fewer operations")
-        }
-        _ => format!("{algorithm}: too large to try its stability; simulate it with longer `takes`"),
-    });
     for one in &group.members {
         let processor = &one.processor;
         if one.set_by_analysis {

@@ -49,7 +49,7 @@ const MILLION: u128 = 1_000_000;
 /// The bound in parts per million of the CPU, rounded down. Critical operations of fixed rates need at most their
 /// declared times.
 pub(super) fn bound(site: &ProcessorScene<'_>) -> Result<u64, Inapplicable> {
-    let order = JobOrder::of(site)?;
+    let order = BoundedOrder::of(site)?;
     let releases = latest_releases(site.system, site.works);
     let mut periods = periods(site, order, &releases)?;
     periods.sort_unstable();
@@ -63,8 +63,8 @@ pub(super) fn bound(site: &ProcessorScene<'_>) -> Result<u64, Inapplicable> {
     };
     let limits = periods.iter().zip(1u32..).map(|(period, number)| {
         let limit = match order {
-            JobOrder::ByDeadline => 1_000_000,
-            JobOrder::ByRate => utilisation::liu_layland_ppm(number),
+            BoundedOrder::ByDeadline => 1_000_000,
+            BoundedOrder::ByRate => utilisation::liu_layland_ppm(number),
         };
         u128::from(limit).saturating_sub(lost(*period))
     });
@@ -75,15 +75,15 @@ pub(super) fn bound(site: &ProcessorScene<'_>) -> Result<u64, Inapplicable> {
 
 /// The order of jobs for which there is a bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum JobOrder {
+enum BoundedOrder {
     /// Levels by rate, at all rates.
     ByRate,
     /// One level by deadline.
     ByDeadline,
 }
 
-impl JobOrder {
-    fn of(site: &ProcessorScene<'_>) -> Result<JobOrder, Inapplicable> {
+impl BoundedOrder {
+    fn of(site: &ProcessorScene<'_>) -> Result<BoundedOrder, Inapplicable> {
         let Some(first) = site.parts.first() else { return Err(Inapplicable::Idle) };
         let discipline = |part: &OperationPart| site.plan.levels.get(usize::from(part.level)).map(|one| one.discipline);
         let all = |test: &dyn Fn(&OperationPart) -> bool| site.parts.iter().all(test);
@@ -92,11 +92,11 @@ impl JobOrder {
             () if site.is_mixed() => Err(Inapplicable::NotRateMonotonic),
             () if all(&|part| part.level == first.level && discipline(part) == Some(Discipline::Deadline)) => {
                 match site.plan.preemption {
-                    Preemption::Full => Ok(JobOrder::ByDeadline),
+                    Preemption::Full => Ok(BoundedOrder::ByDeadline),
                     _ => Err(Inapplicable::NonPreemptive),
                 }
             }
-            () if all(&|part| discipline(part) == Some(Discipline::Fifo)) && by_rate(site) => Ok(JobOrder::ByRate),
+            () if all(&|part| discipline(part) == Some(Discipline::Fifo)) && by_rate(site) => Ok(BoundedOrder::ByRate),
             () => Err(Inapplicable::NotRateMonotonic),
         }
     }
@@ -154,7 +154,7 @@ fn adapts(site: &ProcessorScene<'_>, work: &Work) -> bool {
 }
 
 /// The shortest period of each task.
-fn periods(site: &ProcessorScene<'_>, order: JobOrder, releases: &[Option<u64>]) -> Result<Vec<u64>, Inapplicable> {
+fn periods(site: &ProcessorScene<'_>, order: BoundedOrder, releases: &[Option<u64>]) -> Result<Vec<u64>, Inapplicable> {
     let mut periods = Vec::new();
     for part in &site.parts {
         let (work, operation) = (work(site, part), site.system.operation(part.operation));
@@ -170,7 +170,7 @@ fn periods(site: &ProcessorScene<'_>, order: JobOrder, releases: &[Option<u64>])
         let mut before = work.source.predecessors().iter().map(|hop| &site.works[hop.from]);
         let mut is_later =
             || before.all(|before| from_origin(before).is_some_and(|one| Some(one) <= from_origin(work)));
-        let in_order = order == JobOrder::ByRate || !follows || is_later();
+        let in_order = order == BoundedOrder::ByRate || !follows || is_later();
         match () {
             () if !in_time || !in_order => return Err(Inapplicable::ConstrainedDeadline),
             () if !operation.uses.is_empty() => return Err(Inapplicable::Resources),
