@@ -130,7 +130,7 @@ impl wire::Control for ForOperators {
 
     fn publish_at_rate(&self, ticket: u64, payload: &[u8]) -> Result<wire::PacedPublication, PublishAtRateError> {
         let owner = self.check(true)?;
-        Ok(self.events.publish_at_rate(owner.as_deref(), ticket, payload)?)
+        self.events.publish_at_rate(owner.as_deref(), ticket, payload)
     }
 
     fn remove_publisher(&self, ticket: u64) -> Result<(), SystemException> {

@@ -6,10 +6,11 @@ use hyoshi_events::{
     EventChannel, EventStanding, PublishError, Publisher, ReceivedEvent, Registration, Subscriber, Subscription,
 };
 use hyoshi_model::{Span, WhenFull};
+use hyoshi_orb::{SystemKind, minor};
 use hyoshi_runtime::Rejected;
 
 use crate::idl::hyoshi_node as wire;
-use crate::idl::hyoshi_node::EventRefused;
+use crate::idl::hyoshi_node::{EventRefused, PublishAtRateError};
 use crate::shared::random;
 
 /// The maximum number of subscriptions of one operator, and of all operators with certificates. The user of the run has
@@ -149,7 +150,7 @@ impl WatchedEvents {
         owner: Option<&str>,
         ticket: u64,
         payload: &[u8],
-    ) -> Result<wire::PacedPublication, EventRefused> {
+    ) -> Result<wire::PacedPublication, PublishAtRateError> {
         let found = self.publishers().iter().find(|one| one.is(owner, ticket)).map(|one| one.publisher.clone());
         let publisher = found.ok_or_else(|| refused("the registration has ended", "register again"))?;
         match publisher.publish(payload) {
@@ -159,7 +160,10 @@ impl WatchedEvents {
                 let rejected = error.to_string().chars().take(512).collect();
                 Ok(wire::PacedPublication { period: publisher.period().as_nanos(), rejected })
             }
-            Err(error) => Err(refused(&error, error.remedy())),
+            Err(PublishError::Rejected { because: Rejected::Idle, .. }) => {
+                Err(SystemKind::Transient.not_done(minor::NOT_RUN).into())
+            }
+            Err(error) => Err(refused(&error, error.remedy()).into()),
         }
     }
 

@@ -60,29 +60,11 @@ pub(super) fn publish_at_rate(
         Err(RegisterPublisherError::EventRefused(why)) => return Err(refused(&why)),
         Err(RegisterPublisherError::System(raised)) => return Err(failed(at, raised)),
     };
-    let clock = MonotonicClock::start();
-    let (mut so_far, mut next) = (Publications::default(), clock.now());
-    while so_far.accepted + so_far.rejected < count && !interrupt.requested() {
-        let answer = match client.publish_at_rate(ticket, payload) {
-            Ok(answer) => answer,
-            Err(PublishAtRateError::EventRefused(why)) => return Err(refused(&why)),
-            // The node answered before, so the run has ended.
-            Err(PublishAtRateError::System(raised))
-                if [SystemKind::Transient, SystemKind::CommFailure].contains(&raised.kind) =>
-            {
-                streams::err("the run has ended\n");
-                return so_far.end(event, format);
-            }
-            Err(PublishAtRateError::System(raised)) => return Err(failed(at, raised)),
-        };
-        let period = Span::from_nanos(answer.period);
-        so_far.count(&answer.rejected);
-        so_far.show(event, period, format)?;
-        next = next.saturating_add(period).max(clock.now());
-        pause(&clock, &wake, &interrupt, next);
-    }
+    let mut so_far = Publications::default();
+    let published = so_far.publish_all((client, at, ticket), (event, payload, count), (&wake, &interrupt), format);
     // If the run has ended, there is nothing to remove.
     let _ = client.remove_publisher(ticket);
+    published?;
     so_far.end(event, format)
 }
 
@@ -94,6 +76,37 @@ fn pause(clock: &MonotonicClock, wake: &Wake, interrupt: &Interrupt, next: Insta
 }
 
 impl Publications {
+    fn publish_all(
+        &mut self,
+        (client, at, ticket): (&NodeClient, &str, u64),
+        (event, payload, count): (&str, &[u8], u64),
+        (wake, interrupt): (&Wake, &Interrupt),
+        format: Format,
+    ) -> Result<(), CliError> {
+        let clock = MonotonicClock::start();
+        let mut next = clock.now();
+        while self.accepted + self.rejected < count && !interrupt.requested() {
+            let answer = match client.publish_at_rate(ticket, payload) {
+                Ok(answer) => answer,
+                Err(PublishAtRateError::EventRefused(why)) => return Err(refused(&why)),
+                // The node answered before, so the run has ended.
+                Err(PublishAtRateError::System(raised))
+                    if [SystemKind::Transient, SystemKind::CommFailure].contains(&raised.kind) =>
+                {
+                    streams::err("the run has ended\n");
+                    return Ok(());
+                }
+                Err(PublishAtRateError::System(raised)) => return Err(failed(at, raised)),
+            };
+            let period = Span::from_nanos(answer.period);
+            self.count(&answer.rejected);
+            self.show(event, period, format)?;
+            next = next.saturating_add(period).max(clock.now());
+            pause(&clock, wake, interrupt, next);
+        }
+        Ok(())
+    }
+
     /// Counts a publication, which was rejected unless `why` is empty.
     fn count(&mut self, why: &str) {
         self.accepted += u64::from(why.is_empty());
