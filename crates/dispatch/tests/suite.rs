@@ -1,6 +1,7 @@
 //! Random sequences of inputs, of a careless caller but never impossible: the dispatcher's decisions are checked
 //! against a small naive model, and a replay of the recorded inputs makes the same decisions.
 
+mod late_samples;
 mod naive;
 
 use std::num::NonZeroU32;

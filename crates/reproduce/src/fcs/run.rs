@@ -74,6 +74,8 @@ pub struct FcsRun {
     /// The same of the linear model with saturation, at the measured gain; only of a run that begins at the lowest
     /// rates.
     pub model_settled_after: Option<u64>,
+    /// On the kernel: the longest time for which an ordinary thread on the server's CPU could not run.
+    pub longest_wait_ns: Option<u64>,
     /// The tasks.
     pub rates: Vec<FcsRate>,
     /// The samples.
@@ -132,6 +134,7 @@ impl FcsRun {
             steady: None,
             settled_after: None,
             model_settled_after: None,
+            longest_wait_ns: None,
             rates: rates.collect(),
             samples: samples.collect(),
         };
