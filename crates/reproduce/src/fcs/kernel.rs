@@ -137,7 +137,7 @@ impl FcsKernel {
             workload.held_ppm = Some((varying::OPEN_PPM as f64 / gain) as u64);
         }
         self.cap_ppm = workload.system().processors[0].hard_cap.ppm;
-        let measured = measured(program, &workload, &mut self.notes, control);
+        let measured = measured(program, &name, &workload, &mut self.notes, control);
         if let Some(run) = or_note(&name, measured, &mut self.notes, control)? {
             self.runs.add(experiment, &workload, run);
         }
@@ -148,6 +148,7 @@ impl FcsKernel {
 /// A run beside an ordinary thread on the server's CPU.
 fn measured(
     program: &NodeProgram<'_>,
+    name: &str,
     workload: &FcsWorkload,
     notes: &mut Vec<String>,
     control: ExperimentControl<'_>,
@@ -161,7 +162,7 @@ fn measured(
         None => spawn,
     };
     let ordinary = spawn.spawn(move || longest_wait(&seen))?;
-    let ran = server.observed(notes, control);
+    let ran = server.observed(name, notes, control);
     over.store(true, Ordering::Relaxed);
     let longest = ordinary.join().ok().map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
     Ok(FcsRun { longest_wait_ns: longest, ..ran? })
@@ -235,7 +236,7 @@ impl Server {
         }
     }
 
-    fn observed(self, notes: &mut Vec<String>, control: ExperimentControl<'_>) -> Result<FcsRun, NoResult> {
+    fn observed(self, name: &str, notes: &mut Vec<String>, control: ExperimentControl<'_>) -> Result<FcsRun, NoResult> {
         let Server { node: JoinedNode { system, prepared, clock, peers, .. }, clients, workload, _file } = self;
         let mut observer = Observer::new(&system);
         let mut sink = |processor, now, event: TraceEvent| {
@@ -243,7 +244,6 @@ impl Server {
                 observer.event(processor, now, &event);
             }
         };
-        let name = workload.variant.name();
         run_node(prepared.begin(clock), name, &mut sink, notes, control)?;
         notes.extend(peers.take_events().iter().map(|event| format!("{name}: {event}")));
         for one in peers.standing().iter().filter(|one| one.rejected > 0) {
