@@ -54,7 +54,7 @@ fn a_late_sample_may_lower_rates_but_raises_none() {
             assert_eq!(light(in_time), Ordering::Greater, "{name} after {in_time} ms");
         }
         for late in [2_600, 5_000, 100_000] {
-            assert_eq!(light(late), Ordering::Equal, "{name} after {late} ms");
+            assert_ne!(light(late), Ordering::Greater, "{name} after {late} ms");
             assert_eq!(overloaded(late), Ordering::Less, "{name} after {late} ms");
         }
     }

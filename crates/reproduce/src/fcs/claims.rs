@@ -86,7 +86,13 @@ pub fn judge(figures: &FcsFigures) -> Vec<Judgement> {
         let (finding, on_kernel) = match claim.id {
             "F1" => (kernel.and_then(|kernel| f1(&kernel.overhead)), None),
             "F2" => both(f2),
-            "F3" => both(f3),
+            "F3" => {
+                let (finding, mut on_kernel) = both(f3);
+                if let (Some(found), Some(kernel)) = (&mut on_kernel, kernel) {
+                    found.reason.push_str(&format!(", of the cap of {}", percent(kernel.cap_ppm.into())));
+                }
+                (finding, on_kernel)
+            }
             "F4" => both(f4),
             "F5" => both(f5),
             "F6" => both(f6),
