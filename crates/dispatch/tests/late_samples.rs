@@ -18,7 +18,7 @@ fn change_by_second(algorithm: FeedbackAlgorithm, at_ms: u64, completed_ms: u64,
         _ => "utilisation = '70%'\nmiss_ratio = '1.5%'",
     };
     let text = format!(
-        "name = 'late'\n[processor.main]\n[feedback.main]\nalgorithm = '{}'\n{set_points}\nperiod = '1s'\n\
+        "name = 'late'\n[processor.main]\n[feedback.main]\nalgorithm = '{}'\n{set_points}\nperiod = '1s'\ngains = {{ ga = 100, gm = 0.447 }}\n\
          [operation.track]\nrate = ['1Hz', '40Hz']\nwcet = '10ms'\n",
         algorithm.name()
     );

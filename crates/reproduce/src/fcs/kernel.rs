@@ -56,8 +56,8 @@ impl Length {
     }
 }
 
-/// Experiments II and III: each variant, its runs unless the length is short, and the samples of the one run if it is:
-/// until it has settled, at most.
+/// Experiments II and III: the variant, the number of runs, and the samples of a short experiment's only run; 0 if it has
+/// none.
 const RUNS: [(FcsExperiment, FcsVariant, u64, u64); 12] = [
     (FcsExperiment::Portability(FcsServer::A), FcsVariant::Open, 1, 10),
     (FcsExperiment::Portability(FcsServer::A), FcsVariant::FcU, FcsServer::A.repeats(), 30),
