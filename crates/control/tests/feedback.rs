@@ -108,6 +108,21 @@ proptest! {
     }
 
     #[test]
+    fn values_that_lower_rates_raise_no_total(drawn in tasks(), samples in prop::collection::vec((sample(), any::<bool>()), 1..40)) {
+        let (tasks, periods): (Vec<_>, Vec<_>) = drawn.into_iter().unzip();
+        for (algorithm, ..) in ALGORITHMS {
+            let (settings, start) = (settings(algorithm), StartRates::Given(periods.clone()));
+            let mut feedback = Feedback::new(settings, (ASSIGNERS[0].build)(), tasks.clone(), start).unwrap();
+            for (sample, late) in &samples {
+                let before = feedback.law().total().max(feedback.range()[0]);
+                let sample = if *late { sample.lowering(&settings) } else { *sample };
+                let record = feedback.sample(sample);
+                prop_assert!(!late || record.next.total <= before, "{}: {:?}", algorithm.name(), record);
+            }
+        }
+    }
+
+    #[test]
     fn assigned_rates_sum_up_to_the_total(drawn in tasks(), part in 0.0..=1.0f64) {
         let (tasks, base): (Vec<_>, Vec<_>) = drawn.into_iter().unzip();
         for kind in ASSIGNERS.iter().filter(|kind| kind.name != "proportional-clipped") {

@@ -2,6 +2,7 @@
 //! against a small naive model, and a replay of the recorded inputs makes the same decisions.
 
 mod admissions;
+mod late_samples;
 mod naive;
 
 use std::num::NonZeroU32;

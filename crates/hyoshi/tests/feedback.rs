@@ -4,6 +4,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
+use crate::common::broker::kill;
 use crate::common::loopback::unused_address;
 use crate::common::{Ended, Place, alone, example, real_time};
 
@@ -121,6 +122,36 @@ fn a_latency_settles_and_is_the_same_in_a_replay() {
     place.hyoshi("trace replay run.hyo").exits(0);
     let text = place.hyoshi(&format!("sim {file} --duration 20s")).exits(0).out;
     assert!(text.contains("U 75.0 %, L 20ms (90 % of track)"), "{text}");
+}
+
+/// While a process is stopped, its clock goes on.
+#[test]
+fn a_jump_of_the_clock_raises_no_rate() {
+    let _alone = alone();
+    let place = Place::new();
+    // The rates rise in each sample of the run: GA is far above the ratio of the jobs.
+    let file = "name = \"jump\"\nduration = \"5s\"\n[processor.main]\n[feedback.main]\nalgorithm = \"FC-U\"\n\
+        utilisation = \"70%\"\nperiod = \"100ms\"\nmeasure = \"lanes\"\ngains = { ga = 50, gm = 0.447 }\n\
+        [operation.track]\nrate = [\"20Hz\", \"500Hz\"]\nwcet = \"1ms\"\n";
+    place.write("jump.toml", file);
+    let words = "run jump.toml --record jump.hyo --no-report --format json";
+    let child = place.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    place.wait_for_growth("jump.hyo", 4);
+    kill(child.id(), "-STOP");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    kill(child.id(), "-CONT");
+    let ended = Ended::of(words, &child.wait_with_output().unwrap());
+    assert!([0, 1].contains(&ended.code), "{} {}", ended.out, ended.err);
+    let json = ended.json();
+    let points = json["processors"][0]["feedback"]["over_time"].as_array().unwrap();
+    let of = |point: &Value| ["at_ns", "total_ppm"].map(|key| point[key].as_u64().unwrap());
+    let points: Vec<[u64; 2]> = points.iter().map(of).collect();
+    let jumps = |pair: &&[[u64; 2]]| pair[1][0] - pair[0][0] > 900_000_000;
+    let jump = points.windows(2).find(jumps).unwrap_or_else(|| panic!("the clock jumps: {points:?}"));
+    assert!(jump[1][1] <= jump[0][1], "{points:?}");
+    // The loop goes on.
+    assert!(points.first().unwrap()[1] < jump[0][1] && jump[1][1] < points.last().unwrap()[1], "{points:?}");
+    place.hyoshi("trace replay jump.hyo").exits(0);
 }
 
 /// The server's loop sets the client's rate; at its lowest, requests use 5 % of the server's CPU.

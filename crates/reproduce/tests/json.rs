@@ -134,6 +134,7 @@ fn every_key_of_feedback_control_is_documented() {
         overhead_ppm: 1.0,
         paper_percent: Some(0.4),
     };
-    figures.kernel = Some(FcsKernel { overhead: vec![overhead], ..FcsKernel::default() });
+    let runs = figures.simulated.clone();
+    figures.kernel = Some(FcsKernel { runs, overhead: vec![overhead], ..FcsKernel::default() });
     is_documented(&serde_json::to_value(FcsReproduction::judge(figures)).unwrap());
 }

@@ -2,7 +2,8 @@
 
 use hyoshi_model::{HardCap, Instant, Span};
 
-/// Measures at the ends of the sampling periods, `period`, `2 period`, ...
+/// Measures at the ends of the sampling periods, `period`, `2 period`, ... If a measurement is late by more than half a
+/// period, it belongs to the next end, so that no measurement covers less than half a period.
 #[derive(Debug)]
 pub(crate) struct LoadMonitor {
     period: Span,
@@ -43,13 +44,16 @@ impl LoadMonitor {
     }
 
     fn skip_to(&mut self, now: Instant) {
-        let periods = now.as_nanos() / self.period.as_nanos() + 1;
+        let half = (self.period.as_nanos() - 1) / 2;
+        let periods = now.as_nanos().saturating_add(half) / self.period.as_nanos() + 1;
         self.due = Instant::from_nanos(self.period.as_nanos().saturating_mul(periods));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -61,5 +65,26 @@ mod tests {
         assert_eq!(monitor.due(), at(200));
         assert_eq!(monitor.measure(at(450), Some(Span::from_millis(70))), Some(200_000));
         assert_eq!((monitor.due(), monitor.ended()), (at(500), 4));
+    }
+
+    proptest! {
+        #[test]
+        fn no_measurement_covers_less_than_half_a_period(
+            period in 1_000_000u64..10_000_000_000,
+            late in prop::collection::vec(0u64..50_000_000_000, 1..50),
+        ) {
+            let mut now = Instant::ZERO;
+            let mut monitor = LoadMonitor::new(Span::from_nanos(period), HardCap::OFF, now, Some(Span::ZERO));
+            for late in late {
+                let begin = now;
+                now = monitor.due() + Span::from_nanos(late % (3 * period));
+                let covered = now.since(begin).as_nanos();
+                prop_assert!(2 * covered + 1 >= period, "{covered} of {period}");
+                prop_assert_eq!(monitor.measure(now, Some(now.since(Instant::ZERO))), Some(1_000_000));
+                let end = monitor.ended() * period;
+                prop_assert!(end.abs_diff(now.as_nanos()) <= period / 2 + 1, "{now} belongs to {end}");
+                prop_assert!(monitor.due() > now);
+            }
+        }
     }
 }

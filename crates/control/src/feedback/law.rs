@@ -31,6 +31,16 @@ impl FeedbackSample {
     pub fn miss_ratio(completed: u64, missed: u64) -> f64 {
         if completed == 0 && missed == 0 { 0.0 } else { missed as f64 / completed as f64 }
     }
+
+    /// The values that lower rates; the others count as not measured.
+    pub fn lowering(self, settings: &FeedbackSettings) -> FeedbackSample {
+        let above = |value: Option<f64>, set: f64| value.filter(|value| *value > set);
+        FeedbackSample {
+            utilisation: above(self.utilisation, number(settings.utilisation)),
+            miss_ratio: above(self.miss_ratio, number(settings.miss_ratio)),
+            latency: above(self.latency, 1.0),
+        }
+    }
 }
 
 /// A measured variable.

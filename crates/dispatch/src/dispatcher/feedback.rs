@@ -34,6 +34,8 @@ pub(super) struct RateLoop {
     /// Jobs that ended since the last sample, and those of them that missed their deadline.
     ended: u32,
     missed: u32,
+    /// The time of the last sample.
+    sampled_at: Option<Instant>,
     /// `None` if it controls no latency.
     latency: Option<LatencyMonitor>,
 }
@@ -145,6 +147,7 @@ impl RateLoop {
             before: 0.0,
             ended: 0,
             missed: 0,
+            sampled_at: None,
             latency,
         }))
     }
@@ -163,6 +166,13 @@ impl RateLoop {
             JobOutcome::Skipped => {}
             _ => (self.ended, self.missed) = (self.ended.saturating_add(1), self.missed.saturating_add(1)),
         }
+    }
+
+    /// A sample begins. True if it is late by more than half a period: meanwhile the process may not have run, and a low
+    /// load does not show what rates allow.
+    fn is_late(&mut self, now: Instant) -> bool {
+        let most = self.period + Span::from_nanos(self.period.as_nanos() / 2);
+        self.sampled_at.replace(now).is_some_and(|last| now.since(last) > most)
     }
 
     /// The most rates that one sample sets on other processors.
@@ -238,8 +248,9 @@ impl<P: Probe> Dispatcher<P> {
         if feedback.end_withdrawn(&self.operations) {
             self.reserve();
         }
+        let late = feedback.is_late(now);
         let RateLoop { law, period, adapted, clients, ended, missed, latency, measured, before, .. } = &mut *feedback;
-        *measured = utilisation;
+        *measured = utilisation.filter(|_| !late);
         let enabled = |one: &AdaptedHere| one.here.iter().any(|local| self.operations[*local as usize].is_active());
         let serves = |local: u32| self.operations[local as usize].enabled;
         // If no adapted operation runs, here or on absent hosts, a low load must not raise rates.
@@ -249,7 +260,7 @@ impl<P: Probe> Dispatcher<P> {
             && utilisation.is_some_and(|ppm| ppm < IDLE_PPM);
         let runs = adapted.iter().any(enabled) || clients.operations().any(serves);
         let counts = !self.off && runs && !is_absent;
-        effects.sampled = utilisation.filter(|_| counts);
+        effects.sampled = measured.filter(|_| counts);
         let latency = latency.as_mut().and_then(|latency| latency.measure(now, &self.jobs));
         if let Some(MeasuredLatency { quantile, jobs, .. }) = latency {
             self.decision(now, DispatchDecision::Latency { quantile, jobs });
@@ -271,6 +282,7 @@ impl<P: Probe> Dispatcher<P> {
                         ..FeedbackSample::default()
                     },
                 };
+                let sample = if late { sample.lowering(law.law().settings()) } else { sample };
                 law.sample(sample).next.total
             }
             None => adapted.iter().map(|one| one.present_utilisation(&self.operations)).sum(),

@@ -41,7 +41,7 @@ enum Paper {
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum KernelLength {
-    /// Enough to see that it works: about half a minute
+    /// Enough to see that it works: a minute at most
     Short,
     /// Enough for a rating: minutes
     #[default]

@@ -2,11 +2,13 @@
 
 use hyoshi_report::figures::{nanos, percent};
 
+use super::FcsFigures;
+use super::experiments::{FcsRuns, FcsServer};
+use super::kernel::FcsKernel;
 use super::overhead::LoopOverhead;
 use super::run::{FcsRun, FcsSteady};
 use super::varying::{FcsPhase, VaryingRun};
 use super::workload::{FcsVariant, MISS_RATIO_PPM};
-use super::{FcsFigures, FcsKernel, FcsServer};
 use crate::claim::{Claim, ClaimFinding, Judgement};
 use FcsVariant::{FcM, FcU, FcUm, FcUmFast, Open};
 
@@ -63,6 +65,8 @@ const NEAR_PPM: u64 = 5_000;
 const NEAR_MISSES_PPM: u64 = 3_000;
 /// An almost full processor.
 const ALMOST_FULL_PPM: u64 = 950_000;
+/// With so many misses a system has failed: ten times the set point.
+const FAILING_PPM: u64 = 150_000;
 /// "Much later": at least so many times the samples.
 const MUCH: u64 = 2;
 /// After a step a set point holds within this: there are fewer samples.
@@ -75,18 +79,27 @@ const SAME_RATIO: f64 = 1e-6;
 /// Rates every claim.
 pub fn judge(figures: &FcsFigures) -> Vec<Judgement> {
     let kernel = figures.kernel.as_ref();
+    let both = |rule: fn(&FcsRuns) -> Option<ClaimFinding>| {
+        (rule(&figures.simulated), kernel.and_then(|kernel| rule(&kernel.runs)))
+    };
     let of = |claim: Claim| {
         let (finding, on_kernel) = match claim.id {
             "F1" => (kernel.and_then(|kernel| f1(&kernel.overhead)), None),
-            "F2" => (f2(figures), kernel.and_then(f2_on_kernel)),
-            "F3" => (f3(figures), kernel.and_then(f3_on_kernel)),
-            "F4" => (f4(figures), kernel.and_then(f4_on_kernel)),
-            "F5" => (f5(figures), None),
-            "F6" => (f6(figures), None),
-            "F7" => (f7(figures), None),
-            "F8" => (f8(figures), None),
-            "F9" => (f9(figures), kernel.and_then(f9_on_kernel)),
-            "F10" => (f10(figures), None),
+            "F2" => both(f2),
+            "F3" => {
+                let (finding, mut on_kernel) = both(f3);
+                if let (Some(found), Some(kernel)) = (&mut on_kernel, kernel) {
+                    found.reason.push_str(&format!(", of the cap of {}", percent(kernel.cap_ppm.into())));
+                }
+                (finding, on_kernel)
+            }
+            "F4" => both(f4),
+            "F5" => both(f5),
+            "F6" => both(f6),
+            "F7" => both(f7),
+            "F8" => both(f8),
+            "F9" => (f9(&figures.simulated), kernel.and_then(f9_on_kernel)),
+            "F10" => both(f10),
             "F11" => (f11(figures), None),
             other => unreachable!("{other} has a rule"),
         };
@@ -170,21 +183,14 @@ fn holds_utilisation(variant: FcsVariant, runs: &[FcsRun]) -> Option<(bool, bool
     Some((found.utilisation_ppm.abs_diff(set) <= NEAR_PPM, found.miss_ratio_ppm == 0, words))
 }
 
-fn both_hold(u: &[FcsRun], um: &[FcsRun]) -> Option<ClaimFinding> {
-    let ((u, u_clean, u_words), (um, um_clean, um_words)) = (holds_utilisation(FcU, u)?, holds_utilisation(FcUm, um)?);
+fn f2(runs: &FcsRuns) -> Option<ClaimFinding> {
+    let held = |variant| holds_utilisation(variant, runs.of(FcsServer::A, variant));
+    let ((u, u_clean, u_words), (um, um_clean, um_words)) = (held(FcU)?, held(FcUm)?);
     Some(rated(&[u, u_clean, um, um_clean], format!("{u_words}, {um_words}")))
 }
 
-fn f2(figures: &FcsFigures) -> Option<ClaimFinding> {
-    both_hold(figures.of(FcsServer::A, FcU), figures.of(FcsServer::A, FcUm))
-}
-
-fn f2_on_kernel(kernel: &FcsKernel) -> Option<ClaimFinding> {
-    both_hold(kernel.of(FcU), kernel.of(FcUm))
-}
-
-fn holds_misses(runs: &[FcsRun]) -> Option<ClaimFinding> {
-    let found = steady(runs)?;
+fn f3(runs: &FcsRuns) -> Option<ClaimFinding> {
+    let found = steady(runs.of(FcsServer::A, FcM))?;
     let holds = found.miss_ratio_ppm.abs_diff(MISS_RATIO_PPM.into()) <= NEAR_MISSES_PPM;
     let full = found.utilisation_ppm >= ALMOST_FULL_PPM;
     let reason =
@@ -192,51 +198,31 @@ fn holds_misses(runs: &[FcsRun]) -> Option<ClaimFinding> {
     Some(rated(&[holds, full], reason))
 }
 
-fn f3(figures: &FcsFigures) -> Option<ClaimFinding> {
-    holds_misses(figures.of(FcsServer::A, FcM))
-}
-
-fn f3_on_kernel(kernel: &FcsKernel) -> Option<ClaimFinding> {
-    let mut found = holds_misses(kernel.of(FcM))?;
-    found.reason.push_str(&format!(", of the cap of {}", percent(kernel.cap_ppm.into())));
-    Some(found)
-}
-
-fn much_later(of: &dyn Fn(FcsVariant) -> Option<f64>) -> Option<(Vec<bool>, String)> {
-    let [u, m, um, fast] = [FcU, FcM, FcUm, FcUmFast].map(of);
+fn f4(runs: &FcsRuns) -> Option<ClaimFinding> {
+    let shown = [FcU, FcM, FcUm, FcUmFast];
+    let each = |of: fn(&FcsRun) -> Option<u64>| shown.map(|variant| settled(runs.of(FcsServer::A, variant), of));
+    let [u, m, um, _] = each(|run| run.settled_after);
     let least = u? * MUCH as f64;
     let late = |samples: Option<f64>| samples.is_none_or(|samples| samples >= least);
-    let words = format!(
-        "samples: {} (FC-U), {} (FC-M), {} (FC-UM), {} (FC-UM-fast)",
-        in_samples(u),
-        in_samples(m),
-        in_samples(um),
-        in_samples(fast)
-    );
-    Some((vec![late(m), late(um)], words))
-}
-
-fn f4(figures: &FcsFigures) -> Option<ClaimFinding> {
-    let of = |variant| settled(figures.of(FcsServer::A, variant), |run| run.settled_after);
-    let model = |variant| settled(figures.of(FcsServer::A, variant), |run| run.model_settled_after);
-    let (late, mut words) = much_later(&of)?;
-    let model = [FcU, FcM, FcUm, FcUmFast].map(|variant| in_samples(model(variant))).join(", ");
-    words.push_str(&format!("; the saturated linear model: {model}"));
-    if let Some(fifth) = figures.of(FcsServer::A, FcU).first().and_then(|run| run.samples.get(4)?.utilisation_ppm) {
+    let named = shown.iter().zip(each(|run| run.settled_after));
+    let named: Vec<_> = named.map(|(variant, after)| format!("{} ({})", in_samples(after), variant.name())).collect();
+    let model = each(|run| run.model_settled_after).map(in_samples).join(", ");
+    let mut words = format!("samples: {}; the saturated linear model: {model}", named.join(", "));
+    if let Some(fifth) = fifth_sample(runs) {
         words.push_str(&format!("; FC-U has {} at the fifth sample", percent(fifth)));
     }
-    Some(rated(&late, words))
+    Some(rated(&[late(m), late(um)], words))
 }
 
-fn f4_on_kernel(kernel: &FcsKernel) -> Option<ClaimFinding> {
-    let (late, words) = much_later(&|variant| settled(kernel.of(variant), |run| run.settled_after))?;
-    Some(rated(&late, words))
+/// The utilisation of FC-U's fifth sample on server A.
+pub(super) fn fifth_sample(runs: &FcsRuns) -> Option<u64> {
+    runs.of(FcsServer::A, FcU).first()?.samples.get(4)?.utilisation_ppm
 }
 
-fn f5(figures: &FcsFigures) -> Option<ClaimFinding> {
+fn f5(runs: &FcsRuns) -> Option<ClaimFinding> {
     let (mut holds, mut words) = (Vec::new(), Vec::new());
     for variant in [FcU, FcUm, FcM] {
-        let [a, b] = FcsServer::ALL.map(|server| figures.of(server, variant));
+        let [a, b] = FcsServer::ALL.map(|server| runs.of(server, variant));
         let (found, total) = (steady(b)?, |runs: &[FcsRun]| Some(runs.first()?.samples.last()?.total_ppm));
         let times = [a, b].map(|runs| settled(runs, |run| run.settled_after));
         holds.push(match variant.utilisation_ppm() {
@@ -246,7 +232,7 @@ fn f5(figures: &FcsFigures) -> Option<ClaimFinding> {
         let (rise, later) = (total(b)? as f64 / total(a)?.max(1) as f64, times[1] > times[0]);
         holds.extend([rise > 1.0, later]);
         words.push(format!(
-            "{} {} with {} misses, rates x {rise:.2}, settled after {} samples instead of {}",
+            "{} {} with {} misses, rates x {rise:.2}, samples until settled: {} instead of {}",
             variant.name(),
             precise(found.utilisation_ppm),
             precise(found.miss_ratio_ppm),
@@ -257,33 +243,38 @@ fn f5(figures: &FcsFigures) -> Option<ClaimFinding> {
     Some(rated(&holds, words.join("; ")))
 }
 
-fn f6(figures: &FcsFigures) -> Option<ClaimFinding> {
-    let found = steady(figures.of(FcsServer::A, Open))?;
-    let fails = found.utilisation_ppm >= 999_000 && found.miss_ratio_ppm > u64::from(MISS_RATIO_PPM);
+fn f6(runs: &FcsRuns) -> Option<ClaimFinding> {
+    let open = runs.of(FcsServer::A, Open);
+    let found = steady(open)?;
+    let fails = found.miss_ratio_ppm >= FAILING_PPM;
+    let rest = match open[0].longest_wait_ns {
+        Some(wait) => format!("no crash: an ordinary thread on the same CPU waited at most {}", nanos(wait)),
+        None => "without caps nothing below the lanes runs".into(),
+    };
     let reason = format!(
-        "the processor is full ({}), and {} of the jobs miss their deadline or are dropped; without caps nothing below \
-         the lanes runs",
+        "at a utilisation of {}, {} of the jobs miss their deadline or are dropped; {rest}",
         precise(found.utilisation_ppm),
         percent(found.miss_ratio_ppm)
     );
     Some(if fails { ClaimFinding::reproduced(reason) } else { ClaimFinding::not_reproduced(reason) })
 }
 
-fn f7(figures: &FcsFigures) -> Option<ClaimFinding> {
+fn f7(runs: &FcsRuns) -> Option<ClaimFinding> {
+    // Short runs have no step down.
     let levels = |variant: FcsVariant| {
-        let phases = figures.varying(variant)?.phases.iter().map(|phase| Some(phase.steady?.utilisation_ppm));
-        phases.collect::<Option<Vec<_>>>()
+        let phases = runs.varying(variant)?.phases.iter().map(|phase| Some(phase.steady?.utilisation_ppm));
+        <[u64; 3]>::try_from(phases.collect::<Option<Vec<_>>>()?).ok()
     };
-    let text = |levels: &[u64]| levels.iter().map(|ppm| percent(*ppm)).collect::<Vec<_>>().join(", ");
+    let text = |levels: [u64; 3]| levels.map(percent).join(", ");
     let (mut holds, mut words) = (Vec::new(), Vec::new());
     for variant in [FcU, FcUm] {
         let (levels, set) = (levels(variant)?, u64::from(variant.utilisation_ppm()?));
-        holds.push(levels.iter().skip(1).all(|level| level.abs_diff(set) <= RETURNED_PPM));
-        words.push(format!("{}: {}", variant.name(), text(&levels)));
+        holds.push(levels[1..].iter().all(|level| level.abs_diff(set) <= RETURNED_PPM));
+        words.push(format!("{}: {}", variant.name(), text(levels)));
     }
     let open = levels(Open)?;
     holds.push(open[1] >= ALMOST_FULL_PPM && open[2] <= 500_000);
-    words.push(format!("OPEN: {}", text(&open)));
+    words.push(format!("OPEN: {}", text(open)));
     Some(rated(&holds, format!("at the ends of the three phases {}", words.join("; "))))
 }
 
@@ -292,9 +283,9 @@ fn up_and_down(varying: &VaryingRun) -> Option<(&FcsPhase, &FcsPhase)> {
     Some((varying.phases.get(1)?, varying.phases.get(2)?))
 }
 
-fn f8(figures: &FcsFigures) -> Option<ClaimFinding> {
+fn f8(runs: &FcsRuns) -> Option<ClaimFinding> {
     let samples = |variant| {
-        let (up, down) = up_and_down(figures.varying(variant)?)?;
+        let (up, down) = up_and_down(runs.varying(variant)?)?;
         Some((up.settled_after, down.settled_after))
     };
     let (up, down) = samples(FcUm)?;
@@ -325,9 +316,9 @@ fn recovered(varying: &VaryingRun) -> String {
     })
 }
 
-fn f9(figures: &FcsFigures) -> Option<ClaimFinding> {
-    let free = figures.varying(FcM)?;
-    let capped = figures.varying.iter().find(|one| one.capped)?;
+fn f9(runs: &FcsRuns) -> Option<ClaimFinding> {
+    let free = runs.varying(FcM)?;
+    let capped = runs.varying.iter().find(|one| one.capped)?;
     let (phase, capped_phase) = (free.phases.get(1)?, capped.phases.get(1)?);
     let reason = format!(
         "without caps the processor is full for {} samples, with up to {} misses: the cause of the crash; {}. With the \
@@ -343,7 +334,8 @@ fn f9(figures: &FcsFigures) -> Option<ClaimFinding> {
 }
 
 fn f9_on_kernel(kernel: &FcsKernel) -> Option<ClaimFinding> {
-    let (varying, wait) = (kernel.varying.as_ref()?, kernel.longest_wait_ns?);
+    let varying = kernel.runs.varying(FcM)?;
+    let wait = varying.run.longest_wait_ns?;
     let phase = varying.phases.get(1)?;
     let reason = format!(
         "no crash: after the step up to {} of the cap of {} and up to {} misses; {}; an ordinary thread on the same CPU \
@@ -357,13 +349,13 @@ fn f9_on_kernel(kernel: &FcsKernel) -> Option<ClaimFinding> {
     Some(ClaimFinding::not_reproduced(reason))
 }
 
-fn f10(figures: &FcsFigures) -> Option<ClaimFinding> {
-    let (mut worst, mut order, mut limited, mut runs) = (0.0_f64, true, 0, 0);
-    for row in figures.portability.iter().filter(|row| row.variant != Open) {
+fn f10(runs: &FcsRuns) -> Option<ClaimFinding> {
+    let (mut worst, mut order, mut limited, mut count) = (0.0_f64, true, 0, 0);
+    for row in runs.portability.iter().filter(|row| row.variant != Open) {
         for run in &row.runs {
             let at_limit = run.rates.iter().any(|rate| rate.period_ns == rate.shortest_ns);
             limited += u64::from(at_limit);
-            runs += 1;
+            count += 1;
             let mut by_start: Vec<_> = run.rates.iter().collect();
             by_start.sort_by_key(|rate| rate.start_ns);
             order &= by_start.windows(2).all(|pair| pair[0].period_ns <= pair[1].period_ns);
@@ -375,14 +367,14 @@ fn f10(figures: &FcsFigures) -> Option<ClaimFinding> {
             }
         }
     }
-    if runs == 0 {
+    if count == 0 {
         return None;
     }
-    let kept = worst <= SAME_RATIO && limited < runs;
+    let kept = worst <= SAME_RATIO && limited < count;
     let words = if order { "the order of rates is the same at the end" } else { "the order of rates has changed" };
     let reason = format!(
-        "in {} runs without a rate at its limit, of {runs}, ratios differ by at most {worst:.0e}; {words}",
-        runs - limited
+        "in {} runs without a rate at its limit, of {count}, ratios differ by at most {worst:.0e}; {words}",
+        count - limited
     );
     Some(rated(&[kept, order], reason))
 }

@@ -6,11 +6,14 @@ use hyoshi_report::html::{document, legend};
 use maud::{Markup, PreEscaped, html};
 
 use super::claims::{in_samples, precise, settled, steady};
+use super::experiments::{FcsRuns, FcsServer, PortabilityRow};
+use super::kernel::FcsKernel;
+use super::paper::{self, PaperFigure};
 use super::run::FcsRun;
-use super::terminal::{paper_steady, varying_name};
+use super::terminal::{is_capped_form, varying_name};
 use super::varying::VaryingRun;
 use super::workload::FcsVariant;
-use super::{FcsFigures, FcsKernel, FcsReproduction, FcsServer};
+use super::{FcsFigures, FcsReproduction};
 use crate::claim::html::{tiles, verdicts};
 
 impl FcsReproduction {
@@ -30,10 +33,14 @@ impl FcsReproduction {
             (tiles(&self.claims))
             @if !self.notes().is_empty() { ul class="notes" { @for note in self.notes() { li class="degraded" { (note) } } } }
             (verdicts(&self.claims, "Each claim of the paper with a rating computed from the figures below."))
-            (portability(figures))
-            (varying(figures))
+            (portability(&figures.simulated, None))
+            (varying(&figures.simulated, None))
             (margin(figures))
-            @if let Some(kernel) = &figures.kernel { (on_kernel(kernel)) }
+            @if let Some(kernel) = &figures.kernel {
+                (portability(&kernel.runs, Some(kernel)))
+                (varying(&kernel.runs, Some(kernel)))
+                @if !kernel.overhead.is_empty() { (overhead(kernel)) }
+            }
             section { h2 { "Command" } pre { code { (command) } } }
         };
         document("FCS/nORB reproduced", &body).into_string()
@@ -51,7 +58,8 @@ fn line_legend() -> Markup {
 }
 
 /// U, M and B over the samples, as in the paper's figures.
-fn over_time(title: &str, run: &FcsRun) -> Markup {
+fn over_time(name: &str, run: &FcsRun, figure: Option<PaperFigure>) -> Markup {
+    let title = figure.as_ref().map_or(name.to_owned(), |figure| format!("figure {}: {name}", figure.number));
     let names = (1..=run.samples.len()).map(|number| number.to_string()).collect();
     let labels = AxisLabels { title: "sampling period".into(), names };
     let part = |ppm: u64| Some(ppm as f64 / 1e4);
@@ -65,22 +73,27 @@ fn over_time(title: &str, run: &FcsRun) -> Markup {
         let totals = run.samples.iter().map(|sample| part(sample.total_ppm)).collect();
         series.push(Series { colour: Colour::Other, dashed: true, values: totals });
     }
-    let chart = lines(title, &labels, &series, 0.0, |value| format!("{value:.0} %"));
-    html! { div { h3 { (title) } (PreEscaped(chart)) } }
+    let chart = lines(&title, &labels, &series, 0.0, |value| format!("{value:.0} %"));
+    html! {
+        div {
+            h3 { (title) }
+            (PreEscaped(chart))
+            @if let Some(figure) = figure { p { "The paper: " (figure.text) "." } }
+        }
+    }
 }
 
 /// The table of several variants.
-fn table(rows: &[(FcsVariant, &[FcsRun])], paper: bool) -> Markup {
+fn table(rows: &[&PortabilityRow]) -> Markup {
     html! {
         div class="wide" {
             table {
                 thead { tr {
                     th { "variant" } th class="n" { "runs" } th class="n" { "utilisation" } th class="n" { "\u{b1} (90 %)" } th class="n" { "misses" }
-                    th class="n" { "settled after" } th class="n" { "model" }
-                    @if paper { th class="n" { "paper: utilisation" } th class="n" { "misses" } }
+                    th class="n" { "settled after" } th class="n" { "model" } th class="n" { "paper: utilisation" } th class="n" { "misses" }
                 } }
                 tbody {
-                    @for (variant, runs) in rows {
+                    @for PortabilityRow { server, variant, runs } in rows {
                         @let found = steady(runs);
                         tr {
                             td { (variant.name()) }
@@ -92,11 +105,9 @@ fn table(rows: &[(FcsVariant, &[FcsRun])], paper: bool) -> Markup {
                                 td class="n" { (in_samples(settled(runs, |run| run.settled_after))) }
                                 td class="n" { @if let Some(samples) = settled(runs, |run| run.model_settled_after) { (in_samples(Some(samples))) } }
                             } @else { td {} td {} }
-                            @if paper {
-                                @let (utilisation, missed) = paper_steady(*variant).unwrap_or_default();
-                                td class="n" { (utilisation) }
-                                td class="n" { (missed) }
-                            }
+                            @let (utilisation, missed) = paper::steady(*server, *variant).unwrap_or_default();
+                            td class="n" { (utilisation) }
+                            td class="n" { (missed) }
                         }
                     }
                 }
@@ -105,81 +116,78 @@ fn table(rows: &[(FcsVariant, &[FcsRun])], paper: bool) -> Markup {
     }
 }
 
-fn portability(figures: &FcsFigures) -> Markup {
-    let rows = |server: FcsServer| -> Vec<(FcsVariant, &[FcsRun])> {
-        let rows = figures.portability.iter().filter(|row| row.server == server);
-        rows.map(|row| (row.variant, row.runs.as_slice())).collect()
-    };
-    let first = |server, variant| figures.of(server, variant).first();
-    let charts = [
-        ("figure 5: FC-U on server A", FcsServer::A, FcsVariant::FcU),
-        ("FC-UM on server A", FcsServer::A, FcsVariant::FcUm),
-        ("FC-M on server A", FcsServer::A, FcsVariant::FcM),
-        ("FC-UM-fast on server A", FcsServer::A, FcsVariant::FcUmFast),
-        ("OPEN on server A", FcsServer::A, FcsVariant::Open),
-        ("figure 7: FC-U on server B", FcsServer::B, FcsVariant::FcU),
-        ("figure 8: FC-UM on server B", FcsServer::B, FcsVariant::FcUm),
-        ("figure 9: FC-M on server B", FcsServer::B, FcsVariant::FcM),
-    ];
+/// The place of runs, for headings.
+fn place(kernel: Option<&FcsKernel>) -> &'static str {
+    kernel.map_or("", |_| " on the kernel")
+}
+
+fn portability(runs: &FcsRuns, kernel: Option<&FcsKernel>) -> Markup {
+    let rows = |server: FcsServer| runs.on(server).collect::<Vec<_>>();
     html! {
         section {
-            h2 { "Experiment II: other servers" }
-            p { "Server A needs twice the estimated execution times, server B 1.3 times. Settling is in samples. The model is the linear one with saturation, at the measured ratio of execution times." }
+            h2 { "Experiment II" (place(kernel)) ": other servers" }
+            p {
+                "Server A needs twice the estimated execution times, server B 1.3 times. Settling is in samples. The model is the linear one with saturation, at the measured ratio of execution times."
+                @if let Some(kernel) = kernel {
+                    " Times of the paper are divided by " (kernel.scale) ". Utilisations relate to the hard cap of " (percent(kernel.cap_ppm.into())) "."
+                }
+            }
             h3 { "figure 6: steady state and settling on server A" }
-            (table(&rows(FcsServer::A), true))
+            (table(&rows(FcsServer::A)))
             h3 { "The same on server B" }
-            (table(&rows(FcsServer::B), false))
+            (table(&rows(FcsServer::B)))
             (line_legend())
             div class="pair" {
-                @for (title, server, variant) in charts {
-                    @if let Some(run) = first(server, variant) { (over_time(title, run)) }
+                @for row in &runs.portability {
+                    @let name = format!("{} on server {:?}{}", row.variant.name(), row.server, place(kernel));
+                    @if let Some(run) = row.runs.first() { (over_time(&name, run, paper::figure(Some(row.server), row.variant))) }
                 }
             }
         }
     }
 }
 
-fn phases(one: &VaryingRun) -> Markup {
+fn phases(one: &VaryingRun, all: &FcsRuns) -> Markup {
+    let name = varying_name(one, all);
+    let paper = paper::phases(one.run.variant).filter(|_| !is_capped_form(one, all));
+    let paper = paper.map_or([""; 3], |(utilisations, _)| utilisations);
     html! {
-        @for phase in &one.phases {
+        @for (phase, paper) in one.phases.iter().zip(paper) {
             tr {
-                td { (varying_name(one)) }
+                td { (name) }
                 td class="n" { (nanos(phase.from_ns)) }
                 td class="n" { @if let Some(steady) = phase.steady { (precise(steady.utilisation_ppm)) } }
                 td class="n" { @if let Some(steady) = phase.steady { (precise(steady.miss_ratio_ppm)) } }
                 td class="n" { (percent(phase.most_missed_ppm)) }
                 td class="n" { (count(phase.full)) }
                 td class="n" { @if let Some(samples) = phase.settled_after { (samples) } }
+                td class="n" { (paper) }
             }
         }
     }
 }
 
-fn varying_table(runs: &[VaryingRun]) -> Markup {
-    html! {
-        div class="wide" {
-            table {
-                thead { tr { th { "variant" } th class="n" { "from" } th class="n" { "utilisation, 2nd half" } th class="n" { "misses" } th class="n" { "most in a sample" } th class="n" { "full samples" } th class="n" { "settled after" } } }
-                tbody { @for one in runs { (phases(one)) } }
-            }
-        }
-    }
-}
-
-fn varying(figures: &FcsFigures) -> Markup {
-    let figure = |one: &VaryingRun| match (one.run.variant, one.capped) {
-        (FcsVariant::Open, _) => "figure 10: OPEN".to_owned(),
-        (FcsVariant::FcU, _) => "figure 11: FC-U".to_owned(),
-        (FcsVariant::FcUm, _) => "figure 12: FC-UM".to_owned(),
-        _ => varying_name(one),
-    };
+fn varying(runs: &FcsRuns, kernel: Option<&FcsKernel>) -> Markup {
     html! {
         section {
-            h2 { "Experiment III: varying execution times" }
-            p { "Method 1 needs 1.5 times its first execution time from 200 s on, and a quarter of it from 900 s on." }
-            (varying_table(&figures.varying))
+            h2 { "Experiment III" (place(kernel)) ": varying execution times" }
+            p {
+                "Method 1 needs 1.5 times its first execution time from 200 s on, and a quarter of it from 900 s on"
+                @if let Some(kernel) = kernel { ", divided by " (kernel.scale) }
+                "."
+            }
+            div class="wide" {
+                table {
+                    thead { tr { th { "variant" } th class="n" { "from" } th class="n" { "utilisation, 2nd half" } th class="n" { "misses" } th class="n" { "most in a sample" } th class="n" { "full samples" } th class="n" { "settled after" } th class="n" { "paper: utilisation" } } }
+                    tbody { @for one in &runs.varying { (phases(one, runs)) } }
+                }
+            }
             (line_legend())
-            div class="pair" { @for one in &figures.varying { (over_time(&figure(one), &one.run)) } }
+            div class="pair" {
+                @for one in &runs.varying {
+                    (over_time(&format!("{}{}", varying_name(one, runs), place(kernel)), &one.run, paper::figure(None, one.run.variant)))
+                }
+            }
         }
     }
 }
@@ -202,38 +210,26 @@ fn margin(figures: &FcsFigures) -> Markup {
     }
 }
 
-fn on_kernel(kernel: &FcsKernel) -> Markup {
-    let rows: Vec<_> = kernel.runs.iter().map(|run| (run.variant, std::slice::from_ref(run))).collect();
+fn overhead(kernel: &FcsKernel) -> Markup {
     html! {
         section {
-            h2 { "On the kernel" }
-            p { "Times of the paper are divided by " (kernel.scale) ". Utilisations relate to the hard cap of " (percent(kernel.cap_ppm.into())) "." }
-            (table(&rows, true))
-            @if let Some(one) = &kernel.varying { (varying_table(std::slice::from_ref(one))) }
-            (line_legend())
-            div class="pair" {
-                @for run in &kernel.runs { (over_time(&format!("{} on the kernel", run.variant.name()), run)) }
-                @if let Some(one) = &kernel.varying { (over_time("Experiment III on the kernel: FC-M", &one.run)) }
-            }
-            @if !kernel.overhead.is_empty() {
-                h3 { "Experiment I: CPU time of a loop (table 3)" }
-                div class="wide" {
-                    table {
-                        thead { tr { th { "variant" } th class="n" { "runs" } th class="n" { "server" } th class="n" { "\u{b1} (90 %)" } th class="n" { "each sample" } th class="n" { "\u{b1}" } th class="n" { "clients' part" } th class="n" { "with a period of 4 s" } th class="n" { "paper" } } }
-                        tbody { @for one in &kernel.overhead { tr {
-                            td { (one.variant.name()) }
-                            td class="n" { (one.runs) }
-                            td class="n" { (precise(one.utilisation_ppm)) }
-                            td class="n" { (precise(one.interval_ppm)) }
-                            @if one.variant == FcsVariant::Open { td {} td {} td {} td {} td {} } @else {
-                                td class="n" { (format!("{:.1} us", one.cost_ns as f64 / 1e3)) }
-                                td class="n" { (nanos(one.cost_interval_ns)) }
-                                td class="n" { (format!("{:.1} us", one.client_cost_ns as f64 / 1e3)) }
-                                td class="n" { (format!("{:.4} %", one.overhead_ppm / 1e4)) }
-                                td class="n" { @if let Some(percent) = one.paper_percent { (format!("{percent:.2} %")) } }
-                            }
-                        } } }
-                    }
+            h2 { "Experiment I: CPU time of a loop (table 3)" }
+            div class="wide" {
+                table {
+                    thead { tr { th { "variant" } th class="n" { "runs" } th class="n" { "server" } th class="n" { "\u{b1} (90 %)" } th class="n" { "each sample" } th class="n" { "\u{b1}" } th class="n" { "clients' part" } th class="n" { "with a period of 4 s" } th class="n" { "paper" } } }
+                    tbody { @for one in &kernel.overhead { tr {
+                        td { (one.variant.name()) }
+                        td class="n" { (one.runs) }
+                        td class="n" { (precise(one.utilisation_ppm)) }
+                        td class="n" { (precise(one.interval_ppm)) }
+                        @if one.variant == FcsVariant::Open { td {} td {} td {} td {} td {} } @else {
+                            td class="n" { (format!("{:.1} us", one.cost_ns as f64 / 1e3)) }
+                            td class="n" { (nanos(one.cost_interval_ns)) }
+                            td class="n" { (format!("{:.1} us", one.client_cost_ns as f64 / 1e3)) }
+                            td class="n" { (format!("{:.4} %", one.overhead_ppm / 1e4)) }
+                            td class="n" { @if let Some(percent) = one.paper_percent { (format!("{percent:.2} %")) } }
+                        }
+                    } } }
                 }
             }
         }

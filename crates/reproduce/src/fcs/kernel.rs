@@ -1,5 +1,5 @@
-//! The loops on the kernel: real threads at real-time priorities, with shorter times and as many samples. Clients and
-//! server are processes of their own: invocations and rates are IIOP messages.
+//! The experiments on the kernel: real threads at real-time priorities, with shorter times and as many samples. Clients
+//! and server are processes of their own: invocations and rates are IIOP messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use hyoshi_runtime::{EventSink, RunningNode};
 use hyoshi_trace::TraceEvent;
 use serde::Serialize;
 
-use super::FcsServer;
+use super::experiments::{FcsExperiment, FcsRuns, FcsServer};
 use super::overhead::{self, LoopOverhead};
 use super::run::FcsRun;
-use super::varying::{self, VaryingRun};
-use super::workload::{ExecutionStep, FcsHosts, FcsVariant, FcsWorkload, SAMPLING_PERIOD};
+use super::varying;
+use super::workload::{FcsHosts, FcsVariant, FcsWorkload, SAMPLING_PERIOD};
 use crate::control::{ExperimentControl, Length, NoResult, Stopped, or_note};
 use crate::kokyu::kernel::grants_real_time;
 use crate::nodes::{JoinedNode, NodeProcess, NodeProgram, WorkloadFile, wait_for};
@@ -37,12 +37,9 @@ pub struct FcsKernel {
     pub cap_ppm: u32,
     /// False if the kernel granted no real-time priorities: the figures are then not meaningful.
     pub real_time: bool,
-    /// Experiment II on server A, by variant.
-    pub runs: Vec<FcsRun>,
-    /// FC-M in experiment III.
-    pub varying: Option<VaryingRun>,
-    /// The longest time for which an ordinary thread on FC-M's CPU could not run in experiment III.
-    pub longest_wait_ns: Option<u64>,
+    /// Experiments II and III.
+    #[serde(flatten)]
+    pub runs: FcsRuns,
     /// Experiment I.
     pub overhead: Vec<LoopOverhead>,
     /// Notes for the reader.
@@ -53,31 +50,28 @@ impl Length {
     /// The divisor of the paper's times.
     const fn scale(self) -> u64 {
         match self {
-            Length::Short => 40,
-            Length::Usual => 10,
+            Length::Short | Length::Usual => 40,
             Length::Paper => 1,
         }
     }
-
-    /// The samples of a run of experiment II.
-    const fn samples_with(self, variant: FcsVariant) -> u64 {
-        match (self, variant) {
-            (Length::Short, FcsVariant::FcM | FcsVariant::FcUm) => 70,
-            (Length::Short, _) => 30,
-            (Length::Usual, _) => 150,
-            (Length::Paper, _) => 200,
-        }
-    }
-
-    /// The samples of experiment III.
-    const fn varying_samples(self) -> u64 {
-        match self {
-            Length::Short => 70,
-            Length::Usual => 100,
-            Length::Paper => 300,
-        }
-    }
 }
+
+/// Experiments II and III: the variant, the number of runs, and the samples of a short experiment's only run; 0 if it has
+/// none.
+const RUNS: [(FcsExperiment, FcsVariant, u64, u64); 12] = [
+    (FcsExperiment::Portability(FcsServer::A), FcsVariant::Open, 1, 10),
+    (FcsExperiment::Portability(FcsServer::A), FcsVariant::FcU, FcsServer::A.repeats(), 30),
+    (FcsExperiment::Portability(FcsServer::A), FcsVariant::FcM, FcsServer::A.repeats(), 70),
+    (FcsExperiment::Portability(FcsServer::A), FcsVariant::FcUm, FcsServer::A.repeats(), 60),
+    (FcsExperiment::Portability(FcsServer::A), FcsVariant::FcUmFast, 1, 30),
+    (FcsExperiment::Portability(FcsServer::B), FcsVariant::FcU, FcsServer::B.repeats(), 40),
+    (FcsExperiment::Portability(FcsServer::B), FcsVariant::FcM, FcsServer::B.repeats(), 120),
+    (FcsExperiment::Portability(FcsServer::B), FcsVariant::FcUm, FcsServer::B.repeats(), 100),
+    (FcsExperiment::Varying, FcsVariant::Open, 1, 0),
+    (FcsExperiment::Varying, FcsVariant::FcU, 1, 0),
+    (FcsExperiment::Varying, FcsVariant::FcM, 1, 70),
+    (FcsExperiment::Varying, FcsVariant::FcUm, 1, 0),
+];
 
 /// Everything on the kernel. `program` runs the clients.
 ///
@@ -90,38 +84,15 @@ pub fn run(
     length: Length,
     control: ExperimentControl<'_>,
 ) -> Result<FcsKernel, Stopped> {
-    let scale = length.scale();
-    let samples = |count: u64| Span::from_nanos(SAMPLING_PERIOD.as_nanos() * count);
-    let mut kernel = FcsKernel {
-        length,
-        scale,
-        period_ns: SAMPLING_PERIOD.as_nanos() / scale,
-        real_time: grants_real_time(),
-        ..FcsKernel::default()
-    };
-    if !kernel.real_time {
-        kernel.notes.push("the kernel grants no real-time priority: other programs disturb all figures".into());
-    }
-    for variant in FcsVariant::LOOPS {
-        let name = variant.name();
-        (control.step)(&format!("experiment II on the kernel, {name}"));
-        let duration = samples(length.samples_with(variant));
-        let workload = FcsWorkload::new(variant, FcsServer::A.gain_percent(), duration, seed);
-        let workload = FcsWorkload { scale, capped: true, ..workload };
-        let measured = measured(program, &workload, &mut kernel.notes, control);
-        kernel.runs.extend(or_note(name, measured, &mut kernel.notes, control)?);
-        kernel.cap_ppm = workload.system().processors[0].hard_cap.ppm;
-    }
-    (control.step)("experiment III on the kernel, FC-M");
-    let duration = samples(length.varying_samples());
-    let workload = varying::workload(FcsVariant::FcM, seed);
-    let within = |step: &ExecutionStep| step.at_ns < duration.as_nanos();
-    let steps = workload.steps.iter().copied().filter(within).collect();
-    let workload = FcsWorkload { duration, steps, scale, capped: true, ..workload };
-    let starved = starvation(program, &workload, &mut kernel.notes, control);
-    if let Some((run, wait)) = or_note("experiment III, FC-M", starved, &mut kernel.notes, control)? {
-        kernel.varying = Some(VaryingRun::of(&workload, run));
-        kernel.longest_wait_ns = Some(wait.as_nanos());
+    let mut kernel = FcsKernel::new(length);
+    for (experiment, variant, repeats, short) in RUNS {
+        for repeat in 0..if length == Length::Short { short.min(1) } else { repeats } {
+            let mut workload = experiment.workload(variant, seed, repeat);
+            if length == Length::Short {
+                workload.duration = Span::from_nanos(SAMPLING_PERIOD.as_nanos() * short);
+            }
+            kernel.measure(program, experiment, workload, control)?;
+        }
     }
     kernel.overhead = overhead::measure(program, seed, length, &mut kernel.notes, control)?;
     kernel.notes.sort();
@@ -129,14 +100,87 @@ pub fn run(
     Ok(kernel)
 }
 
-/// A run with its samples.
+impl FcsKernel {
+    /// Without runs.
+    pub fn new(length: Length) -> FcsKernel {
+        let (scale, real_time) = (length.scale(), grants_real_time());
+        let without = "the kernel grants no real-time priority: other programs disturb all figures";
+        FcsKernel {
+            length,
+            scale,
+            period_ns: SAMPLING_PERIOD.as_nanos() / scale,
+            real_time,
+            notes: if real_time { Vec::new() } else { vec![without.into()] },
+            ..FcsKernel::default()
+        }
+    }
+
+    /// Adds a run, or a note with the reason for its absence.
+    ///
+    /// # Errors
+    ///
+    /// If `control` stops it.
+    pub fn measure(
+        &mut self,
+        program: &NodeProgram<'_>,
+        experiment: FcsExperiment,
+        mut workload: FcsWorkload,
+        control: ExperimentControl<'_>,
+    ) -> Result<(), Stopped> {
+        let name = format!("{experiment}, {}", workload.variant.name());
+        (control.step)(&format!("{name}, on the kernel"));
+        (workload.scale, workload.capped) = (self.scale, true);
+        workload.steps.retain(|step| step.at_ns < workload.duration.as_nanos());
+        // As in the paper, OPEN is tuned by hand to a measured utilisation.
+        let tuned = self.runs.of(FcsServer::A, FcsVariant::FcU).first().and_then(|run| run.gain_measured);
+        if let (FcsExperiment::Varying, Some(_), Some(gain)) = (experiment, workload.held_ppm, tuned) {
+            workload.held_ppm = Some((varying::OPEN_PPM as f64 / gain) as u64);
+        }
+        self.cap_ppm = workload.system().processors[0].hard_cap.ppm;
+        let measured = measured(program, &name, &workload, &mut self.notes, control);
+        if let Some(run) = or_note(&name, measured, &mut self.notes, control)? {
+            self.runs.add(experiment, &workload, run);
+        }
+        Ok(())
+    }
+}
+
+/// A run beside an ordinary thread on the server's CPU.
 fn measured(
     program: &NodeProgram<'_>,
+    name: &str,
     workload: &FcsWorkload,
     notes: &mut Vec<String>,
     control: ExperimentControl<'_>,
 ) -> Result<FcsRun, NoResult> {
-    Server::join(program, workload, control)?.observed(notes, control)
+    let server = Server::join(program, workload, control)?;
+    let over = Arc::new(AtomicBool::new(false));
+    let seen = over.clone();
+    let spawn = Spawn::new("ordinary").policy(ThreadPolicy::Other);
+    let spawn = match server.node.cpu {
+        Some(cpu) => spawn.cpu(cpu),
+        None => spawn,
+    };
+    let ordinary = spawn.spawn(move || longest_wait(&seen))?;
+    let ran = server.observed(name, notes, control);
+    over.store(true, Ordering::Relaxed);
+    let longest = ordinary.join().ok().map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+    Ok(FcsRun { longest_wait_ns: longest, ..ran? })
+}
+
+/// How often the ordinary thread wants to run.
+const WANTED_EVERY: Duration = Duration::from_millis(5);
+
+/// The longest time for which the calling thread could not run.
+fn longest_wait(over: &AtomicBool) -> Duration {
+    let (mut longest, mut last) = (Duration::ZERO, WallInstant::now());
+    while !over.load(Ordering::Relaxed) {
+        std::thread::sleep(WANTED_EVERY);
+        let now = WallInstant::now();
+        longest = longest.max((now - last).saturating_sub(WANTED_EVERY));
+        last = now;
+    }
+    longest
 }
 
 /// The server's node, in this process.
@@ -192,7 +236,7 @@ impl Server {
         }
     }
 
-    fn observed(self, notes: &mut Vec<String>, control: ExperimentControl<'_>) -> Result<FcsRun, NoResult> {
+    fn observed(self, name: &str, notes: &mut Vec<String>, control: ExperimentControl<'_>) -> Result<FcsRun, NoResult> {
         let Server { node: JoinedNode { system, prepared, clock, peers, .. }, clients, workload, _file } = self;
         let mut observer = Observer::new(&system);
         let mut sink = |processor, now, event: TraceEvent| {
@@ -200,7 +244,6 @@ impl Server {
                 observer.event(processor, now, &event);
             }
         };
-        let name = workload.variant.name();
         run_node(prepared.begin(clock), name, &mut sink, notes, control)?;
         notes.extend(peers.take_events().iter().map(|event| format!("{name}: {event}")));
         for one in peers.standing().iter().filter(|one| one.rejected > 0) {
@@ -214,38 +257,6 @@ impl Server {
         Ok(FcsRun::of(&workload, &system, &mut observer))
     }
 }
-
-/// The same, beside an ordinary thread on the server's CPU that wakes every 5 ms. Also returns the longest time for
-/// which that thread did not run.
-fn starvation(
-    program: &NodeProgram<'_>,
-    workload: &FcsWorkload,
-    notes: &mut Vec<String>,
-    control: ExperimentControl<'_>,
-) -> Result<(FcsRun, Span), NoResult> {
-    let server = Server::join(program, workload, control)?;
-    let over = Arc::new(AtomicBool::new(false));
-    let seen = over.clone();
-    let spawn = Spawn::new("ordinary").policy(ThreadPolicy::Other);
-    let spawn = server.node.cpu.map_or(Spawn::new("ordinary"), |cpu| spawn.cpu(cpu));
-    let ordinary = spawn.spawn(move || {
-        let (mut longest, mut last) = (Duration::ZERO, WallInstant::now());
-        while !seen.load(Ordering::Relaxed) {
-            std::thread::sleep(WANTED_EVERY);
-            let now = WallInstant::now();
-            longest = longest.max((now - last).saturating_sub(WANTED_EVERY));
-            last = now;
-        }
-        longest
-    })?;
-    let ran = server.observed(notes, control);
-    over.store(true, Ordering::Relaxed);
-    let longest = ordinary.join().unwrap_or_default();
-    Ok((ran?, Span::from_nanos(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX))))
-}
-
-/// How often the ordinary thread wants to run.
-const WANTED_EVERY: Duration = Duration::from_millis(5);
 
 /// Runs a node to its end.
 fn run_node(
@@ -275,12 +286,4 @@ fn run_node(
         }
     }
     Ok(())
-}
-
-impl FcsKernel {
-    /// The run of experiment II with this variant, if there is one.
-    pub fn of(&self, variant: FcsVariant) -> &[FcsRun] {
-        let place = self.runs.iter().position(|run| run.variant == variant);
-        place.map_or(&[], |place| &self.runs[place..=place])
-    }
 }

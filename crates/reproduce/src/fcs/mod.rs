@@ -1,85 +1,37 @@
 //! FCS/nORB: C. Lu, X. Wang and C. Gill, "Feedback Control Real-Time Scheduling in ORB Middleware", IEEE RTAS 2003.
 //!
-//! Experiments II and III at full length in virtual time; on the kernel experiment II, FC-M's part of experiment III
-//! and experiment I. `docs/reproducing.md` lists our assumptions where the paper is not specific.
+//! Experiments II and III at full length in virtual time; on the kernel all three experiments. `docs/reproducing.md`
+//! lists our assumptions where the paper is not specific.
 
 pub mod claims;
+pub mod experiments;
 mod html;
 pub mod kernel;
 pub mod overhead;
+mod paper;
 pub mod run;
 mod terminal;
 pub mod varying;
 pub mod workload;
 
-use hyoshi_model::Span;
 use serde::Serialize;
 
 use crate::claim::Judgement;
 use crate::control::{ExperimentControl, Stopped};
+use experiments::{FcsExperiment, FcsRuns, FcsServer};
 use kernel::FcsKernel;
-use run::{FcsRun, simulated};
-use varying::{MarginStep, VaryingRun};
+use run::simulated;
+use varying::MarginStep;
 use workload::{FcsVariant, FcsWorkload};
-
-/// A server of section 4.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum FcsServer {
-    /// Execution times are twice the estimates.
-    A,
-    /// A faster one: 1.3 times.
-    B,
-}
-
-impl FcsServer {
-    /// Both.
-    pub const ALL: [FcsServer; 2] = [FcsServer::A, FcsServer::B];
-
-    /// Actual over estimated execution times, in percent.
-    pub const fn gain_percent(self) -> u64 {
-        match self {
-            FcsServer::A => 200,
-            FcsServer::B => 130,
-        }
-    }
-
-    /// The length of a run.
-    pub const fn duration(self) -> Span {
-        match self {
-            FcsServer::A => Span::from_secs(800),
-            FcsServer::B => Span::from_secs(1_200),
-        }
-    }
-
-    /// The number of runs.
-    pub const fn repeats(self) -> u64 {
-        match self {
-            FcsServer::A => 3,
-            FcsServer::B => 1,
-        }
-    }
-}
-
-/// The runs of experiment II with one variant on one server.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PortabilityRow {
-    /// The server.
-    pub server: FcsServer,
-    /// The variant.
-    pub variant: FcsVariant,
-    /// Its runs, with other phases and execution times.
-    pub runs: Vec<FcsRun>,
-}
 
 /// All measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FcsFigures {
     /// The seed of the lowest rates, phases and execution times.
     pub seed: u64,
-    /// Experiment II, by server and variant.
-    pub portability: Vec<PortabilityRow>,
-    /// Experiment III, by variant; last FC-M with the default caps.
-    pub varying: Vec<VaryingRun>,
+    /// Experiments II and III in virtual time.
+    #[serde(flatten)]
+    pub simulated: FcsRuns,
     /// FC-U with steps of all execution times (section 4.4, the safety margin).
     pub margin: Vec<MarginStep>,
     /// The measurements on the kernel, unless they were left out.
@@ -96,44 +48,32 @@ pub struct FcsReproduction {
     pub figures: FcsFigures,
 }
 
-/// The total estimated utilisation for which experiment II tunes OPEN, in parts per million.
-const TUNED_PPM: u64 = 700_000;
-
 /// Everything in virtual time.
 ///
 /// # Errors
 ///
 /// If `control` stops it.
 pub fn run(seed: u64, control: ExperimentControl<'_>) -> Result<FcsFigures, Stopped> {
-    let mut portability = Vec::new();
+    let mut runs = FcsRuns::default();
+    let mut add = |experiment: FcsExperiment, variant: FcsVariant, repeat, capped| {
+        (control.step)(&format!("{experiment}, {}", variant.name()));
+        let workload = FcsWorkload { capped, ..experiment.workload(variant, seed, repeat) };
+        simulated(&workload, control).map(|run| runs.add(experiment, &workload, run))
+    };
     for server in FcsServer::ALL {
-        for variant in std::iter::once(FcsVariant::Open).chain(FcsVariant::LOOPS) {
-            (control.step)(&format!("experiment II, server {server:?}, {}", variant.name()));
-            let runs = (0..server.repeats()).map(|repeat| {
-                let held_ppm = variant.algorithm().is_none().then_some(TUNED_PPM);
-                let workload = FcsWorkload::new(variant, server.gain_percent(), server.duration(), seed);
-                simulated(&FcsWorkload { held_ppm, seed: seed.wrapping_add(repeat), ..workload }, control)
-            });
-            portability.push(PortabilityRow { server, variant, runs: runs.collect::<Result<_, _>>()? });
+        for variant in FcsVariant::ALL {
+            for repeat in 0..server.repeats() {
+                add(FcsExperiment::Portability(server), variant, repeat, false)?;
+            }
         }
     }
-    let varying = varying::runs(seed, control)?;
+    for variant in FcsVariant::ALL {
+        add(FcsExperiment::Varying, variant, 0, false)?;
+    }
+    add(FcsExperiment::Varying, FcsVariant::FcM, 0, true)?;
     (control.step)("FC-U, steps of all execution times");
     let margin = varying::margins(seed, control)?;
-    Ok(FcsFigures { seed, portability, varying, margin, kernel: None })
-}
-
-impl FcsFigures {
-    /// The runs of experiment II.
-    pub fn of(&self, server: FcsServer, variant: FcsVariant) -> &[FcsRun] {
-        let row = self.portability.iter().find(|row| row.server == server && row.variant == variant);
-        row.map_or(&[], |row| &row.runs)
-    }
-
-    /// A run of experiment III without caps.
-    pub fn varying(&self, variant: FcsVariant) -> Option<&VaryingRun> {
-        self.varying.iter().find(|one| one.run.variant == variant && !one.capped)
-    }
+    Ok(FcsFigures { seed, simulated: runs, margin, kernel: None })
 }
 
 impl FcsReproduction {
@@ -169,15 +109,18 @@ mod tests {
         let style = TerminalStyle { width: Some(80), ..TerminalStyle::PLAIN };
         let shown = format!("{}{}", verdicts(&reproduced.claims, style), reproduced.tables(style));
         for server in FcsServer::ALL {
-            for variant in FcsVariant::LOOPS {
-                let steady = claims::steady(figures.of(server, variant)).unwrap();
+            for variant in FcsVariant::ALL.into_iter().skip(1) {
+                let steady = claims::steady(figures.simulated.of(server, variant)).unwrap();
                 match variant.utilisation_ppm() {
                     Some(set) => near(steady.utilisation_ppm, set.into(), 2_000),
                     None => near(steady.miss_ratio_ppm, 15_000, 3_000),
                 }
             }
-            let settled = |variant| claims::settled(figures.of(server, variant), |run| run.settled_after).unwrap();
-            let model = |variant| claims::settled(figures.of(server, variant), |run| run.model_settled_after).unwrap();
+            let settled =
+                |variant| claims::settled(figures.simulated.of(server, variant), |run| run.settled_after).unwrap();
+            let model = |variant| {
+                claims::settled(figures.simulated.of(server, variant), |run| run.model_settled_after).unwrap()
+            };
             assert!((settled(FcsVariant::FcU) - model(FcsVariant::FcU)).abs() <= 1.0, "{shown}");
             for variant in [FcsVariant::FcM, FcsVariant::FcUm] {
                 assert!((settled(variant) / model(variant) - 1.0).abs() <= 0.1, "{shown}");
@@ -185,7 +128,7 @@ mod tests {
             assert!(settled(FcsVariant::FcUmFast) <= 1.5 * settled(FcsVariant::FcU), "{shown}");
         }
         // With the default caps, FC-M fills the cap and holds its miss ratio.
-        let capped = figures.varying.iter().find(|one| one.capped).unwrap();
+        let capped = figures.simulated.varying.iter().find(|one| one.capped).unwrap();
         let steady = capped.phases[1].steady.unwrap();
         near(steady.miss_ratio_ppm, 15_000, 5_000);
         assert!(steady.utilisation_ppm > 900_000, "{shown}");

@@ -7,7 +7,7 @@
 use hyoshi_model::{Span, write};
 use serde::Serialize;
 
-use super::FcsServer;
+use super::experiments::FcsServer;
 use super::run::mean_and_interval;
 use super::workload::{FcsHosts, FcsVariant, FcsWorkload, SAMPLING_PERIOD};
 use crate::control::{ExperimentControl, Length, NoResult, Stopped, or_note};
@@ -82,7 +82,7 @@ pub(super) fn measure(
     control: ExperimentControl<'_>,
 ) -> Result<Vec<LoopOverhead>, Stopped> {
     let (runs, duration) = length.overhead_runs();
-    let variants: Vec<_> = std::iter::once(FcsVariant::Open).chain(FcsVariant::LOOPS).collect();
+    let variants = FcsVariant::ALL;
     let mut used: Vec<Vec<Used>> = vec![Vec::new(); variants.len()];
     // By turns: a slow change of the machine concerns all variants.
     for run in 0..runs {

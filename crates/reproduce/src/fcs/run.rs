@@ -63,6 +63,9 @@ pub struct FcsRate {
 pub struct FcsRun {
     /// How rates were set.
     pub variant: FcsVariant,
+    /// Its sampling period.
+    #[serde(skip)]
+    pub period_ns: u64,
     /// Actual over estimated execution times, as configured, in percent.
     pub gain_percent: u64,
     /// The same as measured, from the samples before the processor was full; with the cost of scheduling.
@@ -74,6 +77,8 @@ pub struct FcsRun {
     /// The same of the linear model with saturation, at the measured gain; only of a run that begins at the lowest
     /// rates.
     pub model_settled_after: Option<u64>,
+    /// On the kernel: the longest time for which an ordinary thread on the server's CPU could not run.
+    pub longest_wait_ns: Option<u64>,
     /// The tasks.
     pub rates: Vec<FcsRate>,
     /// The samples.
@@ -127,11 +132,13 @@ impl FcsRun {
         });
         let mut run = FcsRun {
             variant: workload.variant,
+            period_ns: workload.sampling_period().as_nanos(),
             gain_percent: workload.gain_percent,
             gain_measured: None,
             steady: None,
             settled_after: None,
             model_settled_after: None,
+            longest_wait_ns: None,
             rates: rates.collect(),
             samples: samples.collect(),
         };
@@ -145,9 +152,10 @@ impl FcsRun {
         run
     }
 
-    /// The samples with an end after `from` and not after `until`.
+    /// The samples of the periods that end after `from` and not after `until`. On the kernel samples are a little late.
     pub fn samples_between(&self, from_ns: u64, until_ns: u64) -> impl Iterator<Item = &FcsSample> {
-        self.samples.iter().filter(move |sample| sample.at_ns > from_ns && sample.at_ns <= until_ns)
+        let [from, until] = [from_ns, until_ns].map(|at| at.saturating_add(self.period_ns / 2));
+        self.samples.iter().filter(move |sample| sample.at_ns > from && sample.at_ns <= until)
     }
 
     /// What it held in these samples; `None` if there are none.

@@ -4,24 +4,14 @@ use hyoshi_report::TerminalStyle;
 use hyoshi_report::figures::{count, nanos, percent, printable};
 use hyoshi_report::terminal::grid::{CellValue, Tone, column, grid};
 
-use super::claims::{in_samples, precise, settled, steady};
+use super::claims::{fifth_sample, in_samples, precise, settled, steady};
+use super::experiments::{FcsRuns, FcsServer, PortabilityRow};
+use super::kernel::FcsKernel;
 use super::overhead::LoopOverhead;
-use super::run::FcsRun;
 use super::varying::{MarginStep, VaryingRun};
 use super::workload::{FcsVariant, MISS_RATIO_PPM};
-use super::{FcsKernel, FcsReproduction, FcsServer};
+use super::{FcsReproduction, paper};
 use crate::claim::terminal::wrapped;
-
-/// Figure 6: the steady utilisation and miss ratio on server A.
-pub(super) const fn paper_steady(variant: FcsVariant) -> Option<(&'static str, &'static str)> {
-    match variant {
-        FcsVariant::Open => Some(("crashed", "crashed")),
-        FcsVariant::FcU => Some(("70.01 %", "0 %")),
-        FcsVariant::FcM => Some(("98.93 %", "1.49 %")),
-        FcsVariant::FcUm => Some(("74.97 %", "0 %")),
-        FcsVariant::FcUmFast => None,
-    }
-}
 
 impl FcsReproduction {
     /// The heading and the notes.
@@ -41,29 +31,27 @@ impl FcsReproduction {
     pub fn tables(&self, style: TerminalStyle) -> String {
         let mut text = String::new();
         let mut section = |title: &str, body: String| text.push_str(&format!("\n{}\n{body}", style.bold(title)));
-        for server in FcsServer::ALL {
-            let rows: Vec<(FcsVariant, &[FcsRun])> = self
-                .figures
-                .portability
-                .iter()
-                .filter(|row| row.server == server)
-                .map(|row| (row.variant, row.runs.as_slice()))
-                .collect();
-            section(&title(server), runs(style, &rows, server == FcsServer::A));
+        let kernel = self.figures.kernel.as_ref();
+        let all = [(&self.figures.simulated, "")];
+        for (all, place) in all.into_iter().chain(kernel.map(|kernel| (&kernel.runs, ", on the kernel, of the cap"))) {
+            for server in FcsServer::ALL {
+                let rows: Vec<_> = all.on(server).collect();
+                if !rows.is_empty() {
+                    let mut body = runs(style, &rows);
+                    if let Some(fifth) = fifth_sample(all).filter(|_| server == FcsServer::A) {
+                        let text = format!("FC-U, fifth sample: {}; in the paper 67.7 % (figure 5)", percent(fifth));
+                        body.push_str(&wrapped(style, "  ", &text));
+                    }
+                    section(&format!("{}{place}", title(server)), body);
+                }
+            }
+            if !all.varying.is_empty() {
+                let title = format!("Experiment III{place}: before the steps, after each (figures 10 to 12)");
+                section(&title, varying(style, all));
+            }
         }
-        section(
-            "Experiment III: utilisation and misses before the steps, after each",
-            varying(style, &self.figures.varying),
-        );
         section("FC-U: a step of all execution times (section 4.4)", margin(style, &self.figures.margin));
-        let Some(kernel) = &self.figures.kernel else { return text };
-        let rows: Vec<_> = kernel.runs.iter().map(|run| (run.variant, std::slice::from_ref(run))).collect();
-        section("Experiment II on the kernel, server A, of the cap", runs(style, &rows, true));
-        if let Some(run) = &kernel.varying {
-            let title = "Experiment III on the kernel, of the cap";
-            section(title, varying(style, std::slice::from_ref(run)));
-        }
-        if !kernel.overhead.is_empty() {
+        if let Some(kernel) = kernel.filter(|kernel| !kernel.overhead.is_empty()) {
             section("Experiment I: a loop's CPU time (table 3)", overhead(style, kernel));
         }
         text
@@ -72,11 +60,11 @@ impl FcsReproduction {
 
 /// The title of a table of experiment II.
 fn title(server: FcsServer) -> String {
-    let factor = server.gain_percent() as f64 / 100.0;
-    match server {
-        FcsServer::A => format!("Experiment II, server A: {factor} times the estimates (figure 6)"),
-        FcsServer::B => format!("Experiment II, server B: {factor} times the estimates"),
-    }
+    let figures = match server {
+        FcsServer::A => "figure 6",
+        FcsServer::B => "figures 7 to 9",
+    };
+    format!("Experiment II, server {server:?}, {} x estimates ({figures})", server.gain_percent() as f64 / 100.0)
 }
 
 fn misses(ppm: u64) -> CellValue {
@@ -84,7 +72,7 @@ fn misses(ppm: u64) -> CellValue {
     CellValue::figure(precise(ppm)).in_tone(if bad { Tone::Bad } else { Tone::Plain })
 }
 
-fn runs(style: TerminalStyle, rows: &[(FcsVariant, &[FcsRun])], paper: bool) -> String {
+fn runs(style: TerminalStyle, rows: &[&PortabilityRow]) -> String {
     let columns = [
         column("variant"),
         column("utilisation"),
@@ -94,9 +82,9 @@ fn runs(style: TerminalStyle, rows: &[(FcsVariant, &[FcsRun])], paper: bool) -> 
         column("paper").if_any(),
         column("misses").if_any(),
     ];
-    let row = |(variant, runs): &(FcsVariant, &[FcsRun])| {
+    let row = |PortabilityRow { server, variant, runs }: &&PortabilityRow| {
         let found = steady(runs);
-        let (utilisation, missed) = paper_steady(*variant).filter(|_| paper).unwrap_or_default();
+        let (utilisation, missed) = paper::steady(*server, *variant).unwrap_or_default();
         let is_loop = variant.algorithm().is_some();
         let after = if is_loop { in_samples(settled(runs, |run| run.settled_after)) } else { String::new() };
         let model = settled(runs, |run| run.model_settled_after);
@@ -115,12 +103,17 @@ fn runs(style: TerminalStyle, rows: &[(FcsVariant, &[FcsRun])], paper: bool) -> 
     grid(style, &columns, &rows.iter().map(row).collect::<Vec<_>>(), usize::MAX)
 }
 
-/// The name of a run of experiment III.
-pub(super) fn varying_name(one: &VaryingRun) -> String {
-    format!("{}{}", one.run.variant.name(), if one.capped { ", capped" } else { "" })
+/// Whether a run of experiment III has caps beside one without.
+pub(super) fn is_capped_form(one: &VaryingRun, all: &FcsRuns) -> bool {
+    all.varying(one.run.variant).is_some_and(|first| first.capped != one.capped)
 }
 
-fn varying(style: TerminalStyle, runs: &[VaryingRun]) -> String {
+/// The name of a run of experiment III.
+pub(super) fn varying_name(one: &VaryingRun, all: &FcsRuns) -> String {
+    format!("{}{}", one.run.variant.name(), if is_capped_form(one, all) { ", capped" } else { "" })
+}
+
+fn varying(style: TerminalStyle, all: &FcsRuns) -> String {
     let columns = [
         column("variant"),
         column("before"),
@@ -142,8 +135,8 @@ fn varying(style: TerminalStyle, runs: &[VaryingRun]) -> String {
             CellValue::figure(samples.map_or(String::new(), count))
         };
         let missed = |ppm: Option<u64>| ppm.map_or(CellValue::figure(""), misses);
-        vec![
-            CellValue::words(varying_name(one)),
+        let here = vec![
+            CellValue::words(varying_name(one, all)),
             level(0),
             level(1),
             missed(of(1).and_then(|phase| phase.steady).map(|steady| steady.miss_ratio_ppm)),
@@ -151,9 +144,15 @@ fn varying(style: TerminalStyle, runs: &[VaryingRun]) -> String {
             settled(1),
             level(2),
             settled(2),
-        ]
+        ];
+        let paper =
+            paper::phases(one.run.variant).filter(|_| !is_capped_form(one, all)).map(|([before, up, down], misses)| {
+                let cells = [before, up, misses, "", "", down, ""].map(CellValue::figure);
+                std::iter::once(CellValue::words("  the paper")).chain(cells).collect()
+            });
+        std::iter::once(here).chain(paper)
     };
-    grid(style, &columns, &runs.iter().map(row).collect::<Vec<_>>(), usize::MAX)
+    grid(style, &columns, &all.varying.iter().flat_map(row).collect::<Vec<_>>(), usize::MAX)
 }
 
 fn margin(style: TerminalStyle, steps: &[MarginStep]) -> String {

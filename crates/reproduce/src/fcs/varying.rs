@@ -3,7 +3,7 @@
 use hyoshi_model::Span;
 use serde::Serialize;
 
-use super::FcsServer;
+use super::experiments::FcsServer;
 use super::run::{FcsRun, FcsSteady, simulated};
 use super::workload::{ExecutionStep, FcsVariant, FcsWorkload, SAMPLING_PERIOD};
 use crate::control::{ExperimentControl, Stopped};
@@ -19,7 +19,7 @@ pub const STEPS: [ExecutionStep; 2] = [
 ];
 
 /// The utilisation for which OPEN is tuned, in parts per million.
-const OPEN_PPM: u64 = 750_000;
+pub(super) const OPEN_PPM: u64 = 750_000;
 
 /// The time between two changes of execution times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -91,18 +91,6 @@ pub(super) fn workload(variant: FcsVariant, seed: u64) -> FcsWorkload {
         steps: STEPS.to_vec(),
         ..FcsWorkload::new(variant, gain_percent, DURATION, seed)
     }
-}
-
-/// All variants, and FC-M with the usual caps.
-pub(super) fn runs(seed: u64, control: ExperimentControl<'_>) -> Result<Vec<VaryingRun>, Stopped> {
-    let all = std::iter::once(FcsVariant::Open).chain(FcsVariant::LOOPS).map(|variant| (variant, false));
-    let all = all.chain([(FcsVariant::FcM, true)]);
-    let run = |(variant, capped): (FcsVariant, bool)| {
-        (control.step)(&format!("experiment III, {}", variant.name()));
-        let workload = FcsWorkload { capped, ..workload(variant, seed) };
-        simulated(&workload, control).map(|run| VaryingRun::of(&workload, run))
-    };
-    all.map(run).collect()
 }
 
 /// A step of all execution times, once FC-U holds its set point.

@@ -60,8 +60,9 @@ pub enum FcsVariant {
 }
 
 impl FcsVariant {
-    /// The loops, in the order of tables.
-    pub const LOOPS: [FcsVariant; 4] = [FcsVariant::FcU, FcsVariant::FcM, FcsVariant::FcUm, FcsVariant::FcUmFast];
+    /// All, in the order of tables.
+    pub const ALL: [FcsVariant; 5] =
+        [FcsVariant::Open, FcsVariant::FcU, FcsVariant::FcM, FcsVariant::FcUm, FcsVariant::FcUmFast];
 
     /// The algorithm; `None` with fixed rates.
     pub const fn algorithm(self) -> Option<FeedbackAlgorithm> {
