@@ -182,7 +182,6 @@ impl Build {
             payload: 0,
             replication: None,
             home: None,
-            standby: false,
         }
     }
 

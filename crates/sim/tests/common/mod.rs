@@ -91,7 +91,6 @@ impl Build {
             payload: 0,
             replication: None,
             home: None,
-            standby: false,
         });
         let setting = Setting {
             enabled: true,
