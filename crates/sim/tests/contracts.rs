@@ -128,8 +128,8 @@ fn an_epoch_sets_a_condition_until_another_one_does() {
         let last = (12_000, Some(3), Some(-1_000_000));
         let expected = match first {
             // `for` counts from the first evaluation at which `enter` holds.
-            None => vec![(100, Some(3), None), (5_200, Some(0), Some(1_500_000)), last],
-            first => vec![(100, Some(3), first), (300, Some(0), first), last],
+            None => vec![(0, Some(3), None), (5_200, Some(0), Some(1_500_000)), last],
+            first => vec![(0, Some(3), first), (200, Some(0), first), last],
         };
         assert_eq!(steps, expected);
     }
