@@ -119,7 +119,9 @@ fn operations_are_admitted_and_withdrawn_while_a_system_runs() {
     let period = again["period_ns"].as_u64().unwrap();
     assert!(again["admitted"] == "zoom" && (20_000_000..=100_000_000).contains(&period), "{again}");
     run.until(Duration::from_secs(4));
-    let report = run.end().exits(3).json();
+    // The exit code depends on whether a job was late.
+    let report = run.end().json();
+    assert_eq!(report["interrupted"], true);
     let expected = [
         ("zoom", "admitted"),
         ("zoom", "refused"),

@@ -146,7 +146,7 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
     for (words, why, remedy) in [
         ("set batery 1", "there is no condition `batery`", "known: battery"),
         ("set battery 1e12", "the value 1000000000000 is out of range", "from -1e9 to 1e9"),
-        ("set battery full", "full", "a number"),
+        ("set battery full", "invalid value `full`", "--help"),
         ("force powr normal", "there is no contract `powr`", "known: power"),
         ("force power off", "there is no region `off`", "known: saving, normal"),
     ] {

@@ -80,7 +80,12 @@ fn the_lower_set_point_holds() {
 #[test]
 fn measured_latencies_are_the_quantiles_of_the_recorded_jobs_and_a_replay_repeats_them() {
     // In overload jobs of `track` are cancelled, or wait for the next sampling period.
-    for text in [LATENCY.into(), LATENCY.replace("'RMS'", "'RMS'\ncancel = true")] {
+    let cancelled = LATENCY.replace("'RMS'", "'RMS'\ncancel = true");
+    // Critical jobs are not cancelled.
+    let cancelled = ["camera", "radar"].iter().fold(cancelled, |text, name| {
+        text.replace(&format!("[operation.{name}]"), &format!("[operation.{name}]\ncritical = true"))
+    });
+    for text in [LATENCY.into(), cancelled] {
         let text = text.replace("utilisation", "start = 'highest'\nutilisation");
         let system =
             latency(|_| text.replacen("'0.5ms', '2ms'", "'1.5ms', '2ms'", 1).replace("'0.5ms', '4ms'", "'3ms', '4ms'"));
