@@ -132,12 +132,12 @@ fn operations_are_admitted_and_withdrawn_while_a_system_runs() {
     ];
     let expected = expected.map(|(operation, outcome)| (operation.to_owned(), outcome.to_owned()));
     assert_eq!(outcomes(&report), expected);
-    let made = |name: &str| {
+    let released = |name: &str| {
         let operations = report["operations"].as_array().unwrap();
         let one = operations.iter().find(|one| one["name"] == name).unwrap();
-        one["counts"]["made"].as_u64().unwrap()
+        one["counts"]["released"].as_u64().unwrap()
     };
-    assert!(made("zoom") >= 10 && made("enlarge") >= 9 && made("film") == 0, "{report:#}");
+    assert!(released("zoom") >= 10 && released("enlarge") >= 9 && released("film") == 0, "{report:#}");
     let rates = report["processors"][0]["feedback"]["rates"].as_array().unwrap();
     let standby: Vec<_> = rates.iter().filter(|one| one["standby"] == true).map(|one| &one["operation"]).collect();
     assert_eq!(standby, ["film"]);

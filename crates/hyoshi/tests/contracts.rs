@@ -1,11 +1,12 @@
 //! Contracts, as a user sees them.
 
+use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Ended, Place, example};
+use crate::common::{Ended, Place, alone, example};
 
 /// The contract's changes as (region that begins, its value of the only condition in millionths).
 fn changes(json: &Value) -> Vec<(String, i64)> {
@@ -106,12 +107,17 @@ impl Run<'_> {
     }
 
     /// Waits until the contract is in a region.
-    fn until(&self, region: &str) -> Value {
+    fn until(&mut self, region: &str) -> Value {
         let began = Instant::now();
         loop {
             let listed = self.contract("list --format json");
             if listed.code == 0 && listed.json()["contracts"][0]["regions"][0] == region {
                 return listed.json()["contracts"][0].clone();
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                let mut printed = String::new();
+                self.child.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+                panic!("the run has ended with {status}: {printed}");
             }
             assert!(began.elapsed() < Duration::from_secs(60), "{} {}", listed.out, listed.err);
             std::thread::sleep(Duration::from_millis(10));
@@ -121,6 +127,7 @@ impl Run<'_> {
 
 #[test]
 fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
+    let _alone = alone();
     let place = Place::new();
     place.write("controlled.toml", CONTROLLED);
     let words = format!(

@@ -135,6 +135,50 @@ fn an_epoch_sets_a_condition_until_another_one_does() {
     }
 }
 
+/// When `a` has a lower rate, it no longer shares a level with `b`, and all levels below are numbered anew. A job of `d`
+/// that has started keeps its number.
+const RENUMBERED: &str = "name = 'numbers'\n[processor.main]\nstrategy = 'RMS'\ncap = '100%'\nhard_cap = '100%'\n\
+    [operation.b]\nevery = '5ms'\nwcet = '0.2ms'\n\
+    takes = { list = ['0.1ms', '0.2ms', '0.2ms', '0.1ms', '0.2ms', '0.1ms', '0.1ms'] }\n\
+    [operation.a]\nevery = ['5ms', '20ms']\nwcet = '0.2ms'\n\
+    [operation.c]\nevery = '25ms'\nwcet = '2ms'\ndeadline = '5ms'\ncritical = true\n\
+    [operation.d]\nevery = '40ms'\nwcet = '10ms'\n\
+    [contract.k]\nperiod = '10ms'\nwatch = { l = { of = 'operation.b.latency' } }\n\
+    [[contract.k.region]]\nname = 'r'\nenter = 'l > 0.00015'\ndo = [{ set = 'operation.a.rate', most = '10ms' }]\n\
+    [[contract.k.region]]\nname = 'n'\n";
+
+/// When the limit of `a` ends, its waiting job moves up shortly before the next one: two of them delay `c`.
+const PROMOTED: &str = "name = 'waits'\n[processor.main]\nstrategy = 'RMS'\ncap = '100%'\nhard_cap = '100%'\n\
+    [operation.probe]\nevery = '5ms'\nwcet = '0.3ms'\ntakes = { list = ['0.3ms', '0.3ms', '0.3ms', '0.3ms', \
+    '0.3ms', '0.3ms', '0.3ms', '0.3ms', '0.3ms', '0.3ms', '0.3ms', '0.3ms', '0.3ms', '0.1ms', '0.1ms', '0.1ms', \
+    '0.1ms', '0.1ms', '0.1ms', '0.1ms', '0.1ms', '0.1ms'] }\n\
+    [operation.a]\nevery = ['20ms', '200ms']\nwcet = '7ms'\n\
+    [operation.c]\nevery = '30ms'\nwcet = '10ms'\ndeadline = '20ms'\ncritical = true\n\
+    [operation.d]\nevery = '30.5ms'\nwcet = '6ms'\ndeadline = '200ms'\n\
+    [contract.k]\nperiod = '1ms'\nwatch = { l = { of = 'operation.probe.latency' } }\n\
+    [[contract.k.region]]\nname = 'r'\nenter = 'l > 0.0002'\ndo = [{ set = 'operation.a.rate', most = '32ms' }]\n\
+    [[contract.k.region]]\nname = 'n'\n";
+
+#[test]
+fn what_a_changed_order_of_rates_delays_is_not_proved() {
+    for text in [RENUMBERED, PROMOTED] {
+        let system = system(&text.replace("period = '1ms'", "period = '10ms'")).with(|contents| {
+            contents.contracts[0].period = Span::from_millis(1);
+        });
+        let critical = system.operation_ids().find(|id| system.operation(*id).critical).unwrap();
+        let all = events(&system, Instant::ZERO + Span::from_secs(60));
+        let late = ends(&all).filter(|end| end.job.operation == critical && end.end > end.deadline).count();
+        let report = hyoshi_sched::analyse(&system, &Plan::new(&system, &Strategies::built_in()).unwrap());
+        let judged = report.scenes[0].processors[0].operations.iter().find(|one| one.operation == critical).unwrap();
+        assert!(late > 0 && !judged.verdict.is_proved(), "{late} late, {:?}", judged.verdict);
+        // Without the change of the order there is no late job, and a proof.
+        let fixed = system.with(|contents| contents.contracts.clear());
+        let report = hyoshi_sched::analyse(&fixed, &Plan::new(&fixed, &Strategies::built_in()).unwrap());
+        let judged = report.scenes[0].processors[0].operations.iter().find(|one| one.operation == critical).unwrap();
+        assert!(judged.verdict.is_proved(), "{:?}", judged.verdict);
+    }
+}
+
 /// The mean of the window, from recorded ends alone: the window has at least `over` and at most a 32nd more.
 fn miss_ratios(all: &Events, id: u32, now: Instant, over: Span) -> (f64, f64) {
     let mut live = BTreeMap::new();

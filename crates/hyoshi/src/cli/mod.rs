@@ -141,7 +141,7 @@ enum Verb {
     /// List, watch or publish events of a running system
     #[cfg(feature = "orb")]
     Events(events::Arguments),
-    /// List the contracts of a running system, or set their conditions and regions
+    /// List contracts of a running system; set conditions and regions
     #[cfg(feature = "orb")]
     Contract(contract::Arguments),
     /// List, show or cancel the distributable threads of a running system
