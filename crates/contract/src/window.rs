@@ -17,7 +17,7 @@ pub struct WindowSample {
 /// The parts of a window.
 const PARTS: usize = 32;
 
-/// A condition: the samples of a window, summed up in [`PARTS`] parts. So its memory and its time are constant.
+/// A condition: the samples of a window, summed up in 32 parts. So its memory and its time are constant.
 ///
 /// A window of length `over` contains all samples of the last `over`, and at most a 32nd more. Without a window, only the
 /// latest sample counts. It is stale if the window is empty, or if the latest sample is older than `max_age`.

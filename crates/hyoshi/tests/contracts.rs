@@ -51,7 +51,7 @@ fn on_the_kernel_a_region_limits_a_rate_and_the_replay_is_identical() {
     let place = Place::new();
     let text = std::fs::read_to_string(example("contract.toml")).unwrap();
     let text = text.replace("takes\" = \"4ms\"", "takes\" = \"10ms\"").replace("at  = \"20s\"", "at  = \"0s\"");
-    place.write("contract.toml", &text.replace("at  = \"40s\"", "at  = \"39s\""));
+    place.write("contract.toml", text.replace("at  = \"40s\"", "at  = \"39s\""));
     let ran = place.hyoshi("run contract.toml --duration 4s --record run.hyo --no-report --format json").json();
     let found = changes(&ran);
     assert!(found.iter().any(|(name, late)| name == "thin" && *late > 20_000), "{found:?}");

@@ -62,7 +62,7 @@ fn a_set_point_by_analysis_is_the_bound_of_check_and_is_the_same_in_a_replay() {
     let refused = place.hyoshi("check loop.toml --strategy MUF").exits(2);
     assert!(refused.err.contains("no set point of `camera` is proved free of misses"), "{}", refused.err);
     assert!(refused.err.contains("levels are not by rate, a level for each"), "{}", refused.err);
-    place.write("loop.toml", &ANALYSED.replace("'analysis'", "'analysis'\nmargin = '80%'"));
+    place.write("loop.toml", ANALYSED.replace("'analysis'", "'analysis'\nmargin = '80%'"));
     let refused = place.hyoshi("check loop.toml").exits(2);
     assert!(refused.err.contains("the margin leaves no utilisation for `camera`"), "{}", refused.err);
 }
