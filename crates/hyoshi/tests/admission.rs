@@ -1,10 +1,10 @@
 //! Operations on standby: `hyoshi node admit` and `hyoshi node withdraw` during a run.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::common::running::{Running, start, until};
 use crate::common::{Ended, Place, alone};
 
 /// At the lowest rates 1 % of `track`, 3 % of `zoom` with `enlarge`, and 60 % of `film`. The limit is 56.4 % of the CPU.
@@ -39,47 +39,18 @@ rate    = ["40Hz", "50Hz"]
 wcet    = "15ms"
 "#;
 
-/// A run that is killed with its test.
-struct Run<'a> {
-    place: &'a Place,
-    child: Child,
+fn node(place: &Place, verb: &str) -> Ended {
+    place.hyoshi(&format!("node {verb} --at unix:{}/run.sock", place.path().display()))
 }
 
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl<'a> Run<'a> {
-    fn start(place: &'a Place, words: &str) -> Run<'a> {
-        let mut command = place.command(words);
-        Run { place, child: command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap() }
-    }
-
-    fn node(&self, verb: &str) -> Ended {
-        self.place.hyoshi(&format!("node {verb} --at unix:{}/run.sock", self.place.path().display()))
-    }
-
-    /// Waits until the run has lasted for this time.
-    fn until(&self, time: Duration) {
-        let began = Instant::now();
-        loop {
-            let shown = self.node("show --format json");
-            if shown.code == 0 && shown.json()["node"]["running_ns"].as_u64().unwrap() > time.as_nanos() as u64 {
-                return;
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "{}", shown.err);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn end(mut self) -> Ended {
-        self.node("stop").exits(0);
-        let child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
-        Ended::of("run", &child.wait_with_output().unwrap())
-    }
+/// Waits until the run has lasted for this time.
+fn until_it_lasted(place: &Place, run: &mut Running, time: Duration) {
+    until("the run", || {
+        run.goes_on();
+        let shown = node(place, "show --format json");
+        (shown.code == 0 && u128::from(shown.json()["node"]["running_ns"].as_u64().unwrap()) > time.as_nanos())
+            .then_some(())
+    });
 }
 
 fn outcomes(report: &Value) -> Vec<(String, String)> {
@@ -97,12 +68,12 @@ fn operations_are_admitted_and_withdrawn_while_a_system_runs() {
         "run admission.toml --control {}/run.sock --record run.hyo --no-report --format json",
         place.path().display()
     );
-    let run = Run::start(&place, &words);
-    run.until(Duration::from_secs(1));
-    let admitted = run.node("admit zoom").exits(0);
+    let mut run = start(&place, &words);
+    until_it_lasted(&place, &mut run, Duration::from_secs(1));
+    let admitted = node(&place, "admit zoom").exits(0);
     assert!(admitted.out.starts_with("admitted zoom with ") && admitted.out.contains(" Hz, "), "{}", admitted.out);
     let refused = |verb: &str, why: &str, remedy: &str| {
-        let ended = run.node(verb).exits(2);
+        let ended = node(&place, verb).exits(2);
         assert!(ended.err.contains(why) && ended.err.contains(remedy), "{verb}: {}", ended.err);
     };
     refused("admit zoom", "the operation is already admitted", "hyoshi node withdraw");
@@ -111,16 +82,17 @@ fn operations_are_admitted_and_withdrawn_while_a_system_runs() {
     refused("admit track", "operation `track` is not on standby", "standby = true");
     refused("withdraw enlarge", "operation `enlarge` is not on standby", "standby = true");
     refused("admit nothing", "the system has no operation `nothing`", "standby = true");
-    run.until(Duration::from_secs(2));
-    let withdrawn = run.node("withdraw zoom --format json").exits(0).json();
+    until_it_lasted(&place, &mut run, Duration::from_secs(2));
+    let withdrawn = node(&place, "withdraw zoom --format json").exits(0).json();
     assert_eq!(withdrawn["withdrawn"], "zoom");
-    run.until(Duration::from_secs(3));
-    let again = run.node("admit zoom --format json").exits(0).json();
+    until_it_lasted(&place, &mut run, Duration::from_secs(3));
+    let again = node(&place, "admit zoom --format json").exits(0).json();
     let period = again["period_ns"].as_u64().unwrap();
     assert!(again["admitted"] == "zoom" && (20_000_000..=100_000_000).contains(&period), "{again}");
-    run.until(Duration::from_secs(4));
+    until_it_lasted(&place, &mut run, Duration::from_secs(4));
     // The exit code depends on whether a job was late.
-    let report = run.end().json();
+    node(&place, "stop").exits(0);
+    let report = run.end("run").json();
     assert_eq!(report["interrupted"], true);
     let expected = [
         ("zoom", "admitted"),

@@ -1,11 +1,8 @@
 //! Contracts, as a user sees them.
 
-use std::io::Read as _;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
+use crate::common::running::{Running, start, until};
 use crate::common::{Ended, Place, alone, example};
 
 /// The contract's changes as (region that begins, its value of the only condition in millionths).
@@ -88,41 +85,18 @@ do    = [{ set = "operation.track.rate", most = "5Hz" }]
 name = "normal"
 "#;
 
-/// A run that is killed with its test.
-struct Run<'a> {
-    place: &'a Place,
-    child: Child,
+fn contract(place: &Place, words: &str) -> Ended {
+    place.hyoshi(&format!("contract {words} --at unix:{}/run.sock", place.path().display()))
 }
 
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Run<'_> {
-    fn contract(&self, words: &str) -> Ended {
-        self.place.hyoshi(&format!("contract {words} --at unix:{}/run.sock", self.place.path().display()))
-    }
-
-    /// Waits until the contract is in a region.
-    fn until(&mut self, region: &str) -> Value {
-        let began = Instant::now();
-        loop {
-            let listed = self.contract("list --format json");
-            if listed.code == 0 && listed.json()["contracts"][0]["regions"][0] == region {
-                return listed.json()["contracts"][0].clone();
-            }
-            if let Some(status) = self.child.try_wait().unwrap() {
-                let mut printed = String::new();
-                self.child.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
-                panic!("the run has ended with {status}: {printed}");
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "{} {}", listed.out, listed.err);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
+/// The contract, when it is in a region.
+fn until_in(place: &Place, run: &mut Running, region: &str) -> Value {
+    until(region, || {
+        run.goes_on();
+        let listed = contract(place, "list --format json");
+        let found = (listed.code == 0).then(|| listed.json()["contracts"][0].clone());
+        found.filter(|contract| contract["regions"][0] == region)
+    })
 }
 
 #[test]
@@ -134,22 +108,21 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
         "run controlled.toml --control {}/run.sock --record run.hyo --no-report --format json",
         place.path().display()
     );
-    let child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut run = Run { place: &place, child };
-    let listed = run.until("normal");
+    let mut run = start(&place, &words);
+    let listed = until_in(&place, &mut run, "normal");
     let battery = serde_json::json!([{ "condition": "battery", "value": 80.0 }]);
     assert_eq!((&listed["conditions"], &listed["forced"]), (&battery, &Value::Null), "{listed}");
-    run.contract("set battery 15").exits(0);
-    run.until("saving");
+    contract(&place, "set battery 15").exits(0);
+    until_in(&place, &mut run, "saving");
     // Between the thresholds nothing changes.
-    run.contract("set battery 25.5").exits(0);
-    run.contract("force power normal").exits(0);
-    assert_eq!(run.until("normal")["forced"], "normal");
-    run.contract("set battery -1").exits(0);
-    let text = run.contract("list").exits(0).out;
+    contract(&place, "set battery 25.5").exits(0);
+    contract(&place, "force power normal").exits(0);
+    assert_eq!(until_in(&place, &mut run, "normal")["forced"], "normal");
+    contract(&place, "set battery -1").exits(0);
+    let text = contract(&place, "list").exits(0).out;
     assert!(text.contains("power") && text.contains("normal"), "{text}");
-    run.contract("release power").exits(0);
-    run.until("saving");
+    contract(&place, "release power").exits(0);
+    until_in(&place, &mut run, "saving");
     for (words, why, remedy) in [
         ("set batery 1", "there is no condition `batery`", "known: battery"),
         ("set battery 1e12", "the value 1000000000000 is out of range", "from -1e9 to 1e9"),
@@ -157,17 +130,16 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
         ("force powr normal", "there is no contract `powr`", "known: power"),
         ("force power off", "there is no region `off`", "known: saving, normal"),
     ] {
-        let refused = run.contract(words).exits(2);
+        let refused = contract(&place, words).exits(2);
         assert!(refused.err.contains(why) && refused.err.contains(remedy), "{words}: {}", refused.err);
     }
     place.hyoshi(&format!("node stop --at unix:{}/run.sock", place.path().display())).exits(0);
-    let child = std::mem::replace(&mut run.child, Command::new("true").spawn().unwrap());
-    let report = Ended::of("run", &child.wait_with_output().unwrap()).json();
+    let report = run.end("run").json();
     let names = |json: &Value| changes(json).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(names(&report), ["normal", "saving", "normal", "saving"]);
     place.hyoshi("trace replay run.hyo").exits(0);
     // The recorded commands, and new decisions.
     assert_eq!(names(&place.hyoshi("sim --from run.hyo --format json").json()), names(&report));
-    let idle = place.hyoshi(&format!("contract list --at unix:{}/run.sock", place.path().display())).exits(2);
+    let idle = contract(&place, "list").exits(2);
     assert!(idle.err.contains("no node answers"), "{}", idle.err);
 }

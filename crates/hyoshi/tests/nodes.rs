@@ -3,13 +3,14 @@
 mod agreement;
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::authority::{Authority, Papers};
 use crate::common::loopback::unused_address;
+use crate::common::running::{Running, start, until};
 use crate::common::{Ended, Place, alone, missing, real_time};
 
 /// The CPU of the second host: one of its own where there are two.
@@ -72,39 +73,6 @@ fn uav_over_zenoh(duration: &str) -> String {
         false => format!("{line}\n"),
     };
     uav(duration).lines().map(with_zenoh).collect()
-}
-
-/// A process that is killed with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(place: &Place, words: &str) -> Running {
-    let mut command = place.command(words);
-    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
-}
-
-impl Running {
-    fn end(mut self, words: &str) -> Ended {
-        let out = std::mem::replace(&mut self.0, Command::new("true").spawn().unwrap());
-        Ended::of(words, &out.wait_with_output().unwrap())
-    }
-}
-
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "{what} took more than a minute");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// How the node at a socket stands; none while it does not answer.
@@ -258,7 +226,7 @@ fn runs_without_control_are_listed() {
         command
     };
     let words = "run uav.toml --no-report";
-    let spawn = || Running(command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let spawn = || Running::spawn(&mut command(words));
     let running = [spawn(), spawn()];
     let listed = || {
         let ended = Ended::of("node list", &command("node list --format json").output().unwrap());

@@ -8,6 +8,7 @@ pub mod loopback;
 #[path = "../../../os/tests/common/privileges.rs"]
 pub mod privileges;
 pub mod programs;
+pub mod running;
 pub mod said;
 #[path = "../../../os/tests/common/steal.rs"]
 pub mod steal;
