@@ -4,7 +4,6 @@ mod agreement;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -500,6 +499,8 @@ fn arrived(peer: &Value) -> u64 {
 #[test]
 #[ignore = "takes 25 minutes"]
 fn each_completion_over_zenoh_is_counted_while_a_node_is_killed_twenty_times() {
+    use std::time::{Duration, Instant};
+
     const KILLS: u64 = 20;
     // Completions on their way arrive meanwhile.
     const ARRIVAL: Duration = Duration::from_millis(500);
