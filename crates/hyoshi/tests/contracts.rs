@@ -45,6 +45,7 @@ fn regions_are_in_every_output_and_the_same_in_a_replay() {
 /// The overload begins with the run, so the first windows show it.
 #[test]
 fn on_the_kernel_a_region_limits_a_rate_and_the_replay_is_identical() {
+    let _alone = alone();
     let place = Place::new();
     let text = std::fs::read_to_string(example("contract.toml")).unwrap();
     let text = text.replace("takes\" = \"4ms\"", "takes\" = \"10ms\"").replace("at  = \"20s\"", "at  = \"0s\"");

@@ -148,19 +148,25 @@ impl CommonState {
         self.clock.get().is_some()
     }
 
-    /// The clock of the run. It must not be used before the start.
+    /// The clock of the run.
+    ///
+    /// # Panics
+    ///
+    /// Before the run has begun.
     #[inline]
     pub fn clock(&self) -> &MonotonicClock {
-        self.clock.get_or_init(MonotonicClock::start)
+        self.clock.get().expect("a run has a clock from its start")
     }
 
     /// Sets instant 0, which all processors share.
     pub fn begin(&self, clock: MonotonicClock) {
-        assert!(self.clock.set(clock).is_ok(), "the clock of a run was asked for before the run began");
+        assert!(self.clock.set(clock).is_ok(), "a run begins once");
     }
 
+    /// The time of the run: zero until it begins, so operators may ask at any time.
+    #[inline]
     pub fn now(&self) -> Instant {
-        self.clock().now()
+        self.clock.get().map_or(Instant::ZERO, MonotonicClock::now)
     }
 
     /// The wake-up of a processor's release thread. For a processor of another host: of the thread that sends to that

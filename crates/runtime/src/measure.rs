@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyoshi_model::{Instant, OperationId, Span, System};
-use hyoshi_os::{Clock, MonotonicClock, PiMutex, ThreadHandle};
+use hyoshi_os::{MonotonicClock, PiMutex, ThreadHandle};
 use hyoshi_sched::Plan;
 use hyoshi_trace::RingDrain;
 use hyoshi_trace::ring::ring;
@@ -107,6 +107,6 @@ impl ManualThread {
 
     /// The present instant.
     pub fn now(&self) -> Instant {
-        self.processor.common.clock().now()
+        self.processor.common.now()
     }
 }

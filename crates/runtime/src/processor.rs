@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_model::{Instant, ProcessorId};
-use hyoshi_os::{Clock, PiMutex, ThreadHandle, Wake};
+use hyoshi_os::{PiMutex, ThreadHandle, Wake};
 
 use crate::common::{BodyOrder, CommonState, ThreadControl};
 use crate::crew::Crew;
@@ -41,7 +41,7 @@ impl ProcessorState {
     #[inline]
     pub fn section<R>(&self, act: impl FnOnce(&mut Crew<ThreadHandle>, Instant) -> R) -> R {
         let mut crew = self.crew.lock();
-        let now = self.common.clock().now();
+        let now = self.common.now();
         let result = catch_unwind(AssertUnwindSafe(|| act(&mut crew, now)));
         let changed = crew.has_changed();
         match result {

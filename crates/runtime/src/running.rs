@@ -543,6 +543,24 @@ mod tests {
     }
 
     #[test]
+    fn operators_may_ask_before_the_run_begins() {
+        let text = "name = \"t\"\nduration = \"1s\"\n[operation.a]\nevery = \"20ms\"\nwcet = \"1ms\"\n\
+                    [condition.c]\nvalue = 1\n[contract.k]\nwatch = { c = { of = \"condition.c\" } }\n\
+                    [[contract.k.region]]\nname = \"only\"\n";
+        let system = Arc::new(read(text, "t", None).unwrap().system);
+        let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+        let prepared = Node::new(system, plan).prepare().unwrap();
+        let contracts = prepared.handles().contracts;
+        assert!(contracts.states()[0].regions.is_empty());
+        assert!(contracts.set("c", 2.0).is_err());
+        let running = prepared.start();
+        while contracts.states()[0].regions.is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.stop(&mut |_, _, _| ());
+    }
+
+    #[test]
     fn a_panic_within_the_dispatcher_s_section_ends_the_run_with_an_error_and_what_was_recorded_replays() {
         let text = "name = \"t\"\nduration = \"20s\"\n[operation.a]\nevery = \"5ms\"\nwcet = \"1ms\"\n[operation.b]\n\
                     every = \"20ms\"\nwcet = \"5ms\"\n";

@@ -135,8 +135,7 @@ impl ProcessorState {
     /// Reads requests that arrived during a job of the lane, if its threads read requests. True if it has read.
     fn read_between(&self, me: u16, returned: &Returned, wakeups: &mut PendingWakeups) -> bool {
         let Some(requests) = self.requests.get() else { return false };
-        if self.common.clock().now() < requests.earliest() || !self.section(|crew, _| crew.may_read_after(me, returned))
-        {
+        if self.common.now() < requests.earliest() || !self.section(|crew, _| crew.may_read_after(me, returned)) {
             return false;
         }
         if !self.read(requests, me, wakeups) {
