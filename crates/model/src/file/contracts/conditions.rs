@@ -1,0 +1,145 @@
+//! `watch` of a contract: its conditions.
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::{Addressed, ContractReader, addressed, open};
+use crate::contract::{Condition, ConditionSource, WindowSummary};
+use crate::feedback::LatencyScope;
+use crate::file::latency::ends_here;
+use crate::file::limits;
+use crate::file::log::{AtPlace, Log, Place};
+use crate::file::names::Names;
+use crate::file::table::{Table, in_order};
+use crate::file::value::{InputValue, shortened};
+use crate::ids::{OperationId, ProcessorId};
+
+impl ContractReader<'_, '_> {
+    pub(super) fn conditions(&mut self, log: &mut Log, table: &Table<'_>) -> Vec<Condition> {
+        let such_as = "watch = { late = { of = \"operation.NAME.miss_ratio\", over = \"2s\" } }";
+        let Some(given) = table.given(log, "watch", |given| given.table(such_as)) else {
+            self.sound &= table.get("watch").is_none();
+            return Vec::new();
+        };
+        let mut conditions = Vec::new();
+        for (key, value) in in_order(given.value) {
+            let name = AtPlace::new(&**key.get_ref(), Place::from(key.span()));
+            let condition = self.condition(log, name, value);
+            self.sound &= condition.is_some();
+            conditions.extend(condition);
+        }
+        if conditions.len() > limits::CONDITIONS {
+            log.error(given.place, format!("`watch` has {} conditions", conditions.len()))
+                .help(format!("write at most {}, or split the contract", limits::CONDITIONS));
+            self.sound = false;
+        }
+        conditions
+    }
+
+    fn condition(&mut self, log: &mut Log, name: AtPlace<&str>, value: &Spanned<DeValue<'_>>) -> Option<Condition> {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let starts = name.value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !starts || !name.value.chars().all(is_word) || matches!(name.value, "true" | "false" | "stale" | "duration")
+        {
+            log.error(name.place, format!("`{}` cannot be the name of a condition", shortened(name.value)))
+                .label("expressions cannot contain it")
+                .help("use letters, digits and `_`, but no word of the language of expressions");
+            return None;
+        }
+        let table = open(log, "contract.watch", name.value, value)?;
+        let of = table.read(log, "of", InputValue::one_or_several);
+        let over = table.read(log, "over", InputValue::positive_time);
+        let max_age = table.read(log, "max_age", InputValue::positive_time);
+        let summary = table.choice(log, "as");
+        if table.misread || (table.get("over").is_some() && over.is_none()) {
+            return None;
+        }
+        if table.get("max_age").is_some() && max_age.is_none() {
+            return None;
+        }
+        let of = of?;
+        let of = self.measured(log, &of)?;
+        Some(Condition {
+            name: name.value.to_string(),
+            of,
+            summary: WindowSummary::ALL[summary?.value],
+            over: over.map(|one| one.value),
+            max_age: max_age.map(|one| one.value),
+        })
+    }
+
+    /// What one or several texts address: jobs of several operations count together.
+    fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<ConditionSource> {
+        const KNOWN: &str = "write \"operation.NAME.miss_ratio\", \"operation.NAME.latency\", \"chain.NAME.miss_ratio\", \
+                             \"chain.NAME.latency\", \"processor.NAME.utilisation\" or \"condition.NAME\"";
+        // A single text has no place of its own.
+        let several = of.value.len() > 1;
+        let at = |text: &AtPlace<_>| AtPlace::new(text.value, if several { text.place } else { of.place });
+        let mut all: Vec<OperationId> = Vec::new();
+        let mut first = None;
+        for text in of.value.iter().map(at) {
+            if let Some(name) = text.value.strip_prefix("condition.").filter(|_| !several) {
+                let names = Names::new("condition", self.contents.conditions.iter().map(String::as_str));
+                return names.find(log, AtPlace::new(name, text.place)).map(|place| ConditionSource::Set(place as u16));
+            }
+            let address = addressed(text).filter(|one| match one.section {
+                "operation" => matches!(one.key, "miss_ratio" | "latency"),
+                "chain" => matches!(one.key, "miss_ratio" | "latency") && !several,
+                "processor" => one.key == "utilisation" && !several,
+                _ => false,
+            });
+            let Some(address) = address.filter(|one| *first.get_or_insert(one.key) == one.key) else {
+                let label = if several { "several are operations with the same measure" } else { "not measured" };
+                let message = format!("`{}` cannot be a condition here", shortened(text.value));
+                log.error(text.place, message).label(label).help(KNOWN);
+                return None;
+            };
+            match address.section {
+                "operation" => all.extend(self.operations(log, AtPlace::new(address.name, address.place))?),
+                "chain" => return Some(measured(address.key, self.measured_chain(log, &address)?)),
+                _ => return self.utilisation(log, &address),
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        let key = first.filter(|_| !all.is_empty());
+        if key.is_none() {
+            log.error(of.place, "`of` names nothing").help(KNOWN);
+        }
+        key.map(|key| measured(key, LatencyScope::Operations(all)))
+    }
+
+    fn measured_chain(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<LatencyScope> {
+        let names = Names::new("chain", self.contents.chains.iter().map(|chain| chain.name.as_str()));
+        let name = AtPlace::new(address.name, address.place);
+        let place = names.find(log, name)?;
+        let chain = &self.contents.chains[place as usize];
+        let last = chain.path.last()?;
+        let on = self.contents.operation(*last).on;
+        if address.key == "miss_ratio" && chain.deadline.is_none() {
+            log.error(address.place, format!("chain `{}` has no deadline", shortened(&chain.name)))
+                .label("its instances cannot miss one")
+                .help("add a `deadline` to the chain, or watch its `latency`");
+            return None;
+        }
+        self.must_be_on(log, on, address.place)?;
+        ends_here(log, self.contents, on, (name, chain)).then_some(LatencyScope::Chain(place))
+    }
+
+    fn utilisation(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<ConditionSource> {
+        let names = Names::new("processor", self.contents.processors.iter().map(|one| one.name.as_str()));
+        let processor = ProcessorId(names.find(log, AtPlace::new(address.name, address.place))?);
+        if self.contents.feedback.iter().all(|one| one.processor != processor) {
+            log.error(address.place, format!("nothing measures the utilisation of `{}`", shortened(address.name)))
+                .label("it has no feedback loop")
+                .help("watch a miss ratio or a latency, or write a [feedback] section for the processor");
+            return None;
+        }
+        self.must_be_on(log, processor, address.place)?;
+        Some(ConditionSource::Utilisation(processor))
+    }
+}
+
+fn measured(key: &str, scope: LatencyScope) -> ConditionSource {
+    if key == "latency" { ConditionSource::Latency(scope) } else { ConditionSource::MissRatio(scope) }
+}
