@@ -9,7 +9,7 @@ use crate::lane::LaneMask;
 
 /// The actions for the caller after an input. It keeps one of these for each dispatcher and passes it to every
 /// [`Dispatcher::handle`](crate::Dispatcher::handle), which allocates nothing in it as long as the caller drains
-/// `sends`, `returned`, `retimed`, `paced`, `departed` and `cancelled` after each.
+/// `sends`, `returned`, `retimed`, `contract_updates`, `paced`, `departed` and `cancelled` after each.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// When the next `Tick` is due, or an `Observe` of what is overdue.
@@ -47,6 +47,9 @@ pub struct Effects {
     /// New periods of operations, which the loop here has set, for other processors. They accumulate until the caller
     /// drains them.
     pub retimed: Vec<(ProcessorId, OperationId, Span)>,
+    /// Values of contracts for other processors, by the numbers of their routes. They accumulate until the caller drains
+    /// them; a newer value replaces an older one.
+    pub contract_updates: Vec<(u16, i64)>,
     /// New periods of registered clients. They accumulate until the caller drains them.
     pub paced: Vec<(u16, Span)>,
     /// After `Admit` and `Withdraw`: the decision. `None` if the operation is not on standby here.

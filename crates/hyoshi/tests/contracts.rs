@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::common::loopback::unused_address;
 use crate::common::running::{Running, start, until};
 use crate::common::{Ended, Place, alone, example};
 
@@ -143,4 +144,160 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
     assert_eq!(names(&place.hyoshi("sim --from run.hyo --format json").json()), names(&report));
     let idle = contract(&place, "list").exits(2);
     assert!(idle.err.contains("no node answers"), "{}", idle.err);
+}
+
+/// Contracts over two hosts. `power` is evaluated on the ground and limits a rate of the drone; `link` is evaluated on the
+/// drone and watches jobs of the ground.
+fn two_hosts(duration: &str, second_cpu: usize) -> String {
+    let (drone, station) = (unused_address(), unused_address());
+    format!(
+        r#"
+name     = "two-hosts"
+duration = "{duration}"
+
+[host.drone]
+endpoints = ["tcp/{drone}"]
+
+[host.station]
+endpoints = ["tcp/{station}"]
+
+[processor.airframe]
+host = "drone"
+cpu  = {second_cpu}
+
+[processor.ground]
+host = "station"
+cpu  = 0
+
+[operation.track]
+on   = "airframe"
+rate = ["5Hz", "50Hz"]
+wcet = "0.1ms"
+
+[operation.show]
+on    = "ground"
+every = "20ms"
+wcet  = "1ms"
+takes = "0.5ms"
+
+[operation.draw]
+on    = "ground"
+after = {{ all = ["track"] }}
+wcet  = "0.1ms"
+
+[condition.battery]
+value = 80
+
+[contract.power]
+on     = "ground"
+period = "20ms"
+watch  = {{ battery = {{ of = "condition.battery" }} }}
+
+[[contract.power.region]]
+name  = "saving"
+enter = "battery < 20"
+leave = "battery > 30"
+do    = [{{ set = "operation.track.rate", most = "5Hz" }}]
+
+[[contract.power.region]]
+name = "normal"
+
+[contract.link]
+on     = "airframe"
+period = "50ms"
+watch  = {{ shown = {{ of = "operation.show.latency", max_age = "1s" }} }}
+
+[[contract.link.region]]
+name  = "lost"
+enter = "stale(shown)"
+
+[[contract.link.region]]
+name = "linked"
+
+[[epoch]]
+at  = "20s"
+set = {{ "condition.battery.value" = 10 }}
+
+[[epoch]]
+at  = "40s"
+set = {{ "condition.battery.value" = 90 }}
+"#
+    )
+}
+
+/// The regions of a contract, in order.
+fn regions_of(json: &Value, contract: &str) -> Vec<String> {
+    let found = json["contracts"].as_array().unwrap().iter().find(|one| one["contract"] == contract);
+    let changes = found.unwrap_or_else(|| panic!("{json}"))["changes"].as_array().unwrap().iter();
+    changes.map(|change| change["to"].as_str().unwrap().to_owned()).collect()
+}
+
+fn jobs_of(json: &Value, operation: &str) -> u64 {
+    let found = json["operations"].as_array().unwrap().iter().find(|one| one["name"] == operation);
+    found.unwrap()["counts"]["released"].as_u64().unwrap()
+}
+
+#[test]
+fn a_contract_may_watch_and_set_operations_of_another_host() {
+    let place = Place::new();
+    place.write("two.toml", two_hosts("60s", 0));
+    place.hyoshi("check two.toml").exits(0);
+    let json = place.hyoshi("sim two.toml --record sim.hyo --format json").json();
+    assert_eq!(regions_of(&json, "power"), ["normal", "saving", "normal"]);
+    assert_eq!(regions_of(&json, "link")[..2], ["lost", "linked"]);
+    // 40 s at 50 Hz, 20 s at 5 Hz.
+    let jobs = jobs_of(&json, "track");
+    assert!((2_090..=2_110).contains(&jobs), "{jobs}");
+    assert!(jobs_of(&json, "draw").abs_diff(jobs) <= 1, "its period follows on the other host");
+    place.hyoshi("trace replay sim.hyo").exits(0);
+    let again = place.hyoshi("sim --from sim.hyo --format json").json();
+    assert_eq!((regions_of(&again, "power"), jobs_of(&again, "track")), (regions_of(&json, "power"), jobs));
+}
+
+#[test]
+fn regions_cross_between_two_processes_and_a_lost_host_is_a_condition() {
+    let _alone = alone();
+    let place = Place::new();
+    let cpu = usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
+    place.write("two.toml", two_hosts("120s", cpu));
+    let words = |host: &str| {
+        let folder = place.path().display();
+        format!(
+            "run two.toml --host {host} --control {folder}/{host}.sock --record {host}.hyo --no-report --format json"
+        )
+    };
+    let (mut drone, station) = (start(&place, &words("drone")), start(&place, &words("station")));
+    let mut until_drone = |contract: &str, region: &str| {
+        until(region, || {
+            drone.goes_on();
+            let listed =
+                place.hyoshi(&format!("contract list --at unix:{}/drone.sock --format json", place.path().display()));
+            let all = (listed.code == 0).then(|| listed.json()["contracts"].as_array().unwrap().clone())?;
+            all.into_iter().find(|one| one["contract"] == contract && one["regions"][0] == region)
+        })
+    };
+    until_drone("link", "linked");
+    until_drone("power", "normal");
+    let at = |host: &str| format!("--at unix:{}/{host}.sock", place.path().display());
+    let refused = place.hyoshi(&format!("contract set battery 10 {}", at("drone"))).exits(2);
+    assert!(refused.err.contains("another host"), "{}", refused.err);
+    let refused = place.hyoshi(&format!("contract force power saving {}", at("drone"))).exits(2);
+    assert!(refused.err.contains("host `station` evaluates contract `power`"), "{}", refused.err);
+    place.hyoshi(&format!("contract set battery 10 {}", at("station"))).exits(0);
+    assert_eq!(until_drone("power", "saving")["evaluated_by"], "station");
+    let text = place.hyoshi(&format!("contract list {}", at("drone"))).exits(0).out;
+    assert!(text.contains("evaluated by") && text.contains("station"), "{text}");
+    // Killed: the drone keeps the region, and notices that the values have stopped.
+    drop(station);
+    until_drone("link", "lost");
+    until_drone("power", "saving");
+    let mut station = start(&place, &words("station"));
+    until_drone("power", "normal");
+    until_drone("link", "linked");
+    station.goes_on();
+    for (host, run) in [("drone", drone), ("station", station)] {
+        place.hyoshi(&format!("node stop {}", at(host))).exits(0);
+        run.end(host);
+        place.hyoshi(&format!("trace replay {host}.hyo")).exits(0);
+    }
 }

@@ -193,7 +193,7 @@ fn check(contents: &Contents) {
         assert!(one.processor.index() < contents.processors.len(), "contract `{name}` must have a processor");
         assert!(!one.period.is_zero(), "contract `{name}` must have a period");
         assert!(is_levelled(one), "in contract `{name}`, only the last region of each level has no `enter`");
-        assert!(concerns_its_processor(contents, one), "contract `{name}` must concern its processor");
+        assert!(has_known_parts(contents, one), "contract `{name}` must concern operations of the system");
     }
     check_standby(contents);
     for one in &contents.events {
@@ -245,25 +245,28 @@ fn is_levelled(contract: &Contract) -> bool {
         })
 }
 
-fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
-    let is_here =
-        |id: &OperationId| contents.operations.get(id.index()).is_some_and(|one| one.on == contract.processor);
+fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
+    let is_known = |id: &OperationId| id.index() < contents.operations.len();
+    let are_together = |ids: &[OperationId]| {
+        let on = |id: &OperationId| contents.operation(*id).on;
+        !ids.is_empty() && ids.iter().all(is_known) && ids.iter().all(|id| on(id) == on(&ids[0]))
+    };
     let measures = contract.conditions.iter().all(|condition| match &condition.of {
         ConditionSource::MissRatio(LatencyScope::Operations(ids))
-        | ConditionSource::Latency(LatencyScope::Operations(ids)) => ids.iter().all(is_here),
+        | ConditionSource::Latency(LatencyScope::Operations(ids)) => are_together(ids),
         ConditionSource::MissRatio(LatencyScope::Chain(place))
         | ConditionSource::Latency(LatencyScope::Chain(place)) => {
             let chain = contents.chains.get(*place as usize);
-            chain.and_then(|chain| chain.path.last()).is_some_and(is_here)
+            chain.and_then(|chain| chain.path.last()).is_some_and(is_known)
         }
         ConditionSource::Set(condition) => usize::from(*condition) < contents.conditions.len(),
-        ConditionSource::Utilisation(processor) => *processor == contract.processor,
+        ConditionSource::Utilisation(processor) => processor.index() < contents.processors.len(),
     });
     let mut actions = contract.regions.iter().flat_map(|region| &region.actions);
     measures
         && actions.all(|action| match action {
-            ContractAction::LimitPeriod { operation, shortest, longest } => is_here(operation) && shortest <= longest,
-            ContractAction::Disable { operation } => is_here(operation),
+            ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
+            ContractAction::Disable { operation } => is_known(operation),
             ContractAction::Report { .. } => true,
         })
 }

@@ -1,21 +1,23 @@
 //! Contracts: conditions, operating regions over them, and what to do in each region.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::feedback::LatencyScope;
-use crate::ids::{OperationId, ProcessorId};
+use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
 use crate::time::Span;
 
-/// A contract, as QuO has them: regions over conditions, which the dispatcher of one processor evaluates.
+/// A contract, as QuO has them: regions over conditions, which the dispatcher of one processor evaluates. Its
+/// conditions and settings may be those of other processors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contract {
     /// Its name.
     pub name: String,
-    /// Where it is evaluated: its conditions and settings are those of this processor.
+    /// Where it is evaluated.
     pub processor: ProcessorId,
     /// Settings of a contract with a higher precedence restrict those of lower ones.
     pub precedence: u32,
@@ -42,7 +44,7 @@ pub struct Condition {
     pub max_age: Option<Span>,
 }
 
-/// What a condition measures on its processor.
+/// What a condition measures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConditionSource {
     /// 1 for each job that ended late, was cancelled or dropped, and 0 for each one in time.
@@ -106,6 +108,28 @@ pub enum ContractAction {
     },
 }
 
+/// A value of a contract that one processor computes and another one needs, on the same host or on another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContractRoute {
+    /// The contract, by its position.
+    pub contract: u16,
+    /// The value.
+    pub content: RouteContent,
+    /// The processor that sends it, each period of the contract.
+    pub from: ProcessorId,
+    /// The processor that needs it.
+    pub to: ProcessorId,
+}
+
+/// What a [`ContractRoute`] carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteContent {
+    /// A condition, by its position in the contract, to the processor that evaluates it.
+    Condition(u16),
+    /// The active regions, to a processor with settings, as [`value_of_regions`].
+    Regions,
+}
+
 /// When a region begins and ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionRules {
@@ -147,11 +171,100 @@ impl Stay {
     }
 }
 
+impl ConditionSource {
+    /// The processor that measures it; `None` for a value from outside, which the contract's processor has.
+    pub fn processor(&self, contents: &Contents) -> Option<ProcessorId> {
+        let last = match self {
+            ConditionSource::MissRatio(scope) | ConditionSource::Latency(scope) => match scope {
+                LatencyScope::Operations(ids) => ids.last(),
+                LatencyScope::Chain(place) => contents.chains[*place as usize].path.last(),
+            },
+            ConditionSource::Utilisation(processor) => return Some(*processor),
+            ConditionSource::Set(_) => None,
+        };
+        last.map(|id| contents.operation(*id).on)
+    }
+}
+
+impl Contract {
+    /// The processors that apply its settings. Operations that follow a rate may be on other processors than its root.
+    fn set_on(&self, contents: &Contents) -> BTreeSet<ProcessorId> {
+        let (mut limited, mut disabled) = (BTreeSet::new(), BTreeSet::new());
+        for action in self.regions.iter().flat_map(|region| &region.actions) {
+            match action {
+                ContractAction::LimitPeriod { operation, .. } => _ = limited.insert(*operation),
+                ContractAction::Disable { operation } => _ = disabled.insert(*operation),
+                ContractAction::Report { .. } => {}
+            }
+        }
+        let follows = |id: &OperationId| contents.adapted_by(*id).is_some_and(|root| limited.contains(&root));
+        let all = (0..contents.operations.len() as u32).map(OperationId);
+        all.filter(|id| disabled.contains(id) || follows(id)).map(|id| contents.operation(id).on).collect()
+    }
+}
+
+impl ContractRoute {
+    /// Whether it can carry a value: any condition, but only regions of the contract, as [`RouteContent::Regions`] has
+    /// them.
+    pub fn carries(&self, contents: &Contents, value: i64) -> bool {
+        let regions = contents.contracts[usize::from(self.contract)].regions.len();
+        matches!(self.content, RouteContent::Condition(_)) || regions_of(value, regions).is_some()
+    }
+}
+
+/// Up to two active regions as one number: of each, its position plus 1, in 16 bits; outer regions first.
+pub fn value_of_regions(active: impl Iterator<Item = u16>) -> i64 {
+    active.zip([0, 16]).map(|(region, shift)| (i64::from(region) + 1) << shift).sum()
+}
+
+/// The regions of such a number; `None` if a contract with `regions` regions has no such one.
+pub fn regions_of(value: i64, regions: usize) -> Option<[Option<u16>; 2]> {
+    let region = |shift: u32| match value >> shift & 0xffff {
+        0 => Some(None),
+        number => u16::try_from(number - 1).ok().filter(|one| usize::from(*one) < regions).map(Some),
+    };
+    let found = [region(0)?, region(16)?];
+    (value >> 32 == 0).then_some(found)
+}
+
 impl Contents {
-    /// The contracts that a processor evaluates, by their positions, from the highest precedence to the lowest. Of
-    /// equal ones, the first in the file precedes.
+    /// The values of contracts that one host sends to another, with their positions.
+    pub fn contract_routes_between(&self, from: HostId, to: HostId) -> Vec<(u16, ContractRoute)> {
+        let host = |processor: ProcessorId| self.processor(processor).host;
+        let between = |route: &ContractRoute| host(route.from) == from && host(route.to) == to && from != to;
+        (0..).zip(self.contract_routes()).filter(|(_, route)| between(route)).collect()
+    }
+
+    /// The values of contracts that processors send each other, in a fixed order.
+    pub fn contract_routes(&self) -> Vec<ContractRoute> {
+        let mut routes = Vec::new();
+        for (contract, one) in (0..).zip(&self.contracts) {
+            for (condition, declared) in (0..).zip(&one.conditions) {
+                let from = declared.of.processor(self).filter(|from| *from != one.processor);
+                let content = RouteContent::Condition(condition);
+                routes.extend(from.map(|from| ContractRoute { contract, content, from, to: one.processor }));
+            }
+            let to = one.set_on(self);
+            let settings = to.into_iter().filter(|to| *to != one.processor);
+            routes.extend(settings.map(|to| ContractRoute {
+                contract,
+                content: RouteContent::Regions,
+                from: one.processor,
+                to,
+            }));
+        }
+        routes
+    }
+
+    /// The contracts that a processor evaluates, measures for, or has settings of: by their positions, from the highest
+    /// precedence to the lowest. Of equal ones, the first in the file precedes.
     pub fn contracts_on(&self, processor: ProcessorId) -> Vec<u16> {
-        let here = (0..).zip(&self.contracts).filter(|(_, one)| one.processor == processor);
+        let concerned = |one: &Contract| {
+            one.processor == processor
+                || one.conditions.iter().any(|condition| condition.of.processor(self) == Some(processor))
+                || one.set_on(self).contains(&processor)
+        };
+        let here = (0..).zip(&self.contracts).filter(|(_, one)| concerned(one));
         let mut places: Vec<u16> = here.map(|(place, _)| place).collect();
         places.sort_by_key(|place| core::cmp::Reverse(self.contracts[usize::from(*place)].precedence));
         places
@@ -180,5 +293,23 @@ impl Contents {
             *follow |= operation.roots.iter().any(|root| limited.contains(root));
         }
         follow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn active_regions_are_one_number() {
+        for (regions, expected) in [(vec![], [None; 2]), (vec![0], [Some(0), None]), (vec![3, 63], [Some(3), Some(63)])]
+        {
+            assert_eq!(regions_of(value_of_regions(regions.into_iter()), 64), Some(expected));
+        }
+        for value in [65, 65 << 16, 1 << 32, -1, i64::MIN] {
+            assert_eq!(regions_of(value, 64), None, "{value}");
+        }
     }
 }

@@ -382,6 +382,7 @@ fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dy
     header(text, "contract", &one.name);
     line(text, "precedence", one.precedence.to_string());
     line(text, "period", time(one.period));
+    line(text, "on", quoted(&plain(&system.processor(one.processor).name)));
     let conditions: Vec<String> = one.conditions.iter().map(|one| condition(system, one, names)).collect();
     line(text, "watch", format!("{{ {} }}", conditions.join(", ")));
     let keys = |region: &ContractRegion| region_keys(region, names);

@@ -331,6 +331,10 @@ impl wire::Peer for Sink {
         Ok(())
     }
 
+    fn update_contracts(&self, _: u64, _: &[wire::ContractUpdate]) -> Result<(), SystemException> {
+        Ok(())
+    }
+
     fn retime(&self, _: u64, _: &[wire::AdaptedRate]) -> Result<(), SystemException> {
         Ok(())
     }

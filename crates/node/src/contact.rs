@@ -354,6 +354,7 @@ const EXCEEDED: u32 = 8;
 /// The most rates or samples in one message, as in the IDL.
 const MOST_RATES: usize = 1024;
 const MOST_SAMPLES: usize = 1024;
+const MOST_UPDATES: usize = 1024;
 
 /// Sends completions, outputs and adapted rates to one peer.
 pub(crate) trait DepartureSender: Send {
@@ -371,6 +372,9 @@ pub(crate) trait DepartureSender: Send {
 
     /// Sends or queues samples for groups, in the same way.
     fn send_samples(&mut self, session: u64, samples: &[GroupSample]) -> bool;
+
+    /// Sends or queues values of contracts, in the same way.
+    fn send_contract_updates(&mut self, session: u64, updates: &[(u16, i64)]) -> bool;
 
     /// Keeps an idle connection open. True if something is queued.
     fn keep(&mut self, session: u64) -> bool;
@@ -438,6 +442,14 @@ impl DepartureSender for IiopSender {
         })
     }
 
+    fn send_contract_updates(&mut self, session: u64, updates: &[(u16, i64)]) -> bool {
+        let Some(stub) = self.stub() else { return false };
+        updates.chunks(MOST_UPDATES).all(|some| {
+            let update = |(route, value): &(u16, i64)| wire::ContractUpdate { route: *route, value: *value };
+            stub.update_contracts(session, &some.iter().map(update).collect::<Vec<_>>()).is_ok()
+        })
+    }
+
     fn keep(&mut self, session: u64) -> bool {
         self.stub().is_some_and(|stub| stub.keep(session).is_ok())
     }
@@ -473,6 +485,10 @@ impl DepartureSender for CarriedSender {
 
     fn send_samples(&mut self, session: u64, samples: &[GroupSample]) -> bool {
         self.outputs.send_samples(session, samples)
+    }
+
+    fn send_contract_updates(&mut self, session: u64, updates: &[(u16, i64)]) -> bool {
+        self.outputs.send_contract_updates(session, updates)
     }
 
     fn keep(&mut self, session: u64) -> bool {

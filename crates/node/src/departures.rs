@@ -64,6 +64,11 @@ pub(crate) trait Departures: Send {
     fn take_samples(&mut self) -> &[GroupSample] {
         &[]
     }
+
+    /// The new values of contracts for the other host. Lanes do not call it.
+    fn take_contract_updates(&mut self) -> &[(u16, i64)] {
+        &[]
+    }
 }
 
 impl Departures for OutgoingCompletions {
@@ -99,10 +104,14 @@ impl Departures for OutgoingCompletions {
     fn take_samples(&mut self) -> &[GroupSample] {
         OutgoingCompletions::take_samples(self)
     }
+
+    fn take_contract_updates(&mut self) -> &[(u16, i64)] {
+        OutgoingCompletions::take_contract_updates(self)
+    }
 }
 
-/// Whether some completions, outputs, rates and samples from one host to another are critical, and whether some are
-/// not.
+/// Whether some completions, outputs, rates, samples and values of contracts from one host to another are critical, and
+/// whether some are not.
 pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool) {
     let host = |id: OperationId| system.processor(system.operation(id).on).host;
     let targets = system.operation_ids().filter(|id| host(*id) == to);
@@ -110,7 +119,9 @@ pub(crate) fn classes(system: &System, from: HostId, to: HostId) -> (bool, bool)
     let own = system.operation_ids().filter(|id| host(*id) == from);
     let replicated = own.filter(|id| system.replica_on(*id, to).is_some());
     let arrive = arrive.map(|id| system.operation(id).critical);
-    let control = !system.rates_between(from, to).is_empty() || system.samples_between(from, to).next().is_some();
+    let control = !system.rates_between(from, to).is_empty()
+        || system.samples_between(from, to).next().is_some()
+        || !system.contract_routes_between(from, to).is_empty();
     let classes = arrive.chain(replicated.map(|id| is_critical_output(system, id, to))).chain(control.then_some(true));
     classes.fold((false, false), |(critical, others), is_critical| (critical || is_critical, others || !is_critical))
 }
@@ -176,6 +187,10 @@ impl<D: Departures> Departures for CriticalDepartures<D> {
 
     fn take_samples(&mut self) -> &[GroupSample] {
         self.all.take_samples()
+    }
+
+    fn take_contract_updates(&mut self) -> &[(u16, i64)] {
+        self.all.take_contract_updates()
     }
 
     fn next(&mut self, mut send: impl FnMut(&Departing, &[u8])) -> bool {

@@ -193,6 +193,7 @@ fn contract_state(state: ContractState) -> wire::ContractStanding {
         contract: state.contract,
         regions: state.regions,
         forced: state.forced.unwrap_or_default(),
+        evaluated_by: state.evaluated_by.unwrap_or_default(),
         conditions: state.conditions.into_iter().map(condition).collect(),
     }
 }

@@ -85,9 +85,13 @@ impl<D: Departures> PeerOutlet<D> {
             }
             let (mut put_off, mut idle) = (0, true);
             let present = session();
-            // Samples without a session are dropped: later ones replace them.
+            // Samples and values of contracts without a session are dropped: later ones replace them.
             let samples = departures.take_samples();
             if present != 0 && !samples.is_empty() && sender.send_samples(present, samples) {
+                sender.flush();
+            }
+            let updates = departures.take_contract_updates();
+            if present != 0 && !updates.is_empty() && sender.send_contract_updates(present, updates) {
                 sender.flush();
             }
             if present != 0 {
@@ -269,6 +273,10 @@ mod tests {
 
         fn send_samples(&mut self, session: u64, samples: &[GroupSample]) -> bool {
             self.samples.lock().extend(samples.iter().map(|one| (session, one.number)));
+            true
+        }
+
+        fn send_contract_updates(&mut self, _: u64, _: &[(u16, i64)]) -> bool {
             true
         }
 

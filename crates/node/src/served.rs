@@ -92,7 +92,7 @@ impl ForPeers {
 }
 
 impl ForPeers {
-    /// Receives rates or samples of feedback control. Those that are not accepted are counted.
+    /// Receives rates and samples of feedback control, and values of contracts. Those that are not accepted are counted.
     fn receive_control(
         &self,
         session: u64,
@@ -228,6 +228,11 @@ impl wire::Peer for ForPeers {
         };
         let samples: Vec<_> = samples.iter().map(sample).collect();
         self.receive_control(session, |peer, arrivals| arrivals.sample(&samples, |at| peer.to_own(at)).is_ok())
+    }
+
+    fn update_contracts(&self, session: u64, updates: &[wire::ContractUpdate]) -> Result<(), SystemException> {
+        let updates: Vec<_> = updates.iter().map(|one| (one.route, one.value)).collect();
+        self.receive_control(session, |_, arrivals| arrivals.update_contracts(&updates).is_ok())
     }
 
     fn keep(&self, session: u64) -> Result<(), SystemException> {

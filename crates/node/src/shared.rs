@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hyoshi_events::EventChannel;
-use hyoshi_model::{FeedbackLoop, HostId, Instant, ProcessorId, Span, System};
+use hyoshi_model::{ContractRoute, FeedbackLoop, HostId, Instant, ProcessorId, Span, System};
 use hyoshi_orb::rt::{RequestTiming, machine_clock};
 use hyoshi_os::{Clock, Interrupt, MonotonicClock, PiMutex, Wake};
 use hyoshi_runtime::ChainThreads;
@@ -301,12 +301,15 @@ fn rate(system: &System, from: HostId, to: HostId) -> u64 {
     2 * (0..system.epochs.len()).map(of_epoch).max().unwrap_or(0) + 10
 }
 
-/// The samples a second of loops on a host, or whose rates it computes.
+/// The samples a second of loops on a host, or whose rates it computes, and the messages with values of contracts.
 fn samples(system: &System, from: HostId) -> u64 {
     let is_there = |processor: ProcessorId| system.processor(processor).host == from;
     let there = |one: &&FeedbackLoop| is_there(one.processor) || is_there(system.computed_on(one));
-    let loops = system.feedback.iter().filter(there);
-    loops.map(|one| 1_000_000_000 / one.period.as_nanos().max(1) + 1).sum()
+    let loops = system.feedback.iter().filter(there).map(|one| one.period);
+    let routes = system.contract_routes();
+    let contract = |route: &ContractRoute| system.contracts[usize::from(route.contract)].period;
+    let contracts = routes.iter().filter(|route| is_there(route.from)).map(contract);
+    loops.chain(contracts).map(|period| 1_000_000_000 / period.as_nanos().max(1) + 1).sum()
 }
 
 /// Unpredictable octets.

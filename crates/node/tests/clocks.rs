@@ -60,6 +60,10 @@ impl Peer for OtherClock {
         unreachable!("no test calls it")
     }
 
+    fn update_contracts(&self, _: u64, _: &[wire::ContractUpdate]) -> Result<(), SystemException> {
+        unreachable!("no test calls it")
+    }
+
     fn retime(&self, _: u64, _: &[wire::AdaptedRate]) -> Result<(), SystemException> {
         unreachable!("no test calls it")
     }

@@ -91,6 +91,10 @@ impl Peer for Other {
         Ok(())
     }
 
+    fn update_contracts(&self, _: u64, _: &[wire::ContractUpdate]) -> Result<(), SystemException> {
+        Ok(())
+    }
+
     fn retime(&self, _: u64, rates: &[wire::AdaptedRate]) -> Result<(), SystemException> {
         self.rates.lock().unwrap().extend_from_slice(rates);
         Ok(())

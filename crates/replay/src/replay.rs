@@ -157,6 +157,7 @@ impl<'a> Replay<'a> {
                 self.effects.returned.clear();
                 self.effects.cancelled.clear();
                 self.effects.retimed.clear();
+                self.effects.contract_updates.clear();
                 self.effects.paced.clear();
                 self.effects.departed.clear();
                 self.done.inputs += 1;

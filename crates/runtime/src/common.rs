@@ -10,6 +10,7 @@ use hyoshi_trace::Signal;
 use crate::adapted_rates::AdaptedRates;
 use crate::chain_threads::{LaneSender, thread_hops, thread_roots};
 use crate::client_rates::ClientPeriods;
+use crate::contract_updates::ContractUpdates;
 use crate::coordination::GroupSamples;
 use crate::ended::EndedBy;
 use crate::moves::OperationMoves;
@@ -45,6 +46,8 @@ pub(crate) struct CommonState {
     pub rates: AdaptedRates,
     /// By processor: the rates of its loop's clients.
     pub client_periods: Vec<ClientPeriods>,
+    /// Values of contracts for other processors.
+    pub contract_updates: ContractUpdates,
     /// Samples for the coordinators of groups.
     pub groups: GroupSamples,
     /// Moves of operations between processors; `None` if none could move.
@@ -106,6 +109,7 @@ impl CommonState {
             clock: OnceLock::new(),
             rates: AdaptedRates::new(&system),
             client_periods: system.processor_ids().map(|id| ClientPeriods::new(&system, id)).collect(),
+            contract_updates: ContractUpdates::new(&system),
             groups,
             moves: OperationMoves::of(&system),
             releases,

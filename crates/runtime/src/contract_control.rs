@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyoshi_model::predicate::ConditionReading;
-use hyoshi_model::{ConditionSource, Contract, Instant, ProcessorId};
+use hyoshi_model::{ConditionSource, Contract, Instant, ProcessorId, System};
 use hyoshi_trace::Input;
 
 use crate::common::CommonState;
@@ -29,6 +29,9 @@ pub struct ContractState {
     pub conditions: Vec<(String, ConditionReading)>,
     /// The region that a command has set.
     pub forced: Option<String>,
+    /// The host of the process that evaluates it, if that is another one. Then this process applies the regions that
+    /// it has sent last, and knows no conditions.
+    pub evaluated_by: Option<String>,
 }
 
 /// Why a condition or a region was not set.
@@ -139,14 +142,15 @@ impl ContractControl {
         let found = &system.contracts[usize::from(number)];
         let names = || found.regions.iter().map(|region| region.name.as_str());
         let region = region.map(|region| place("region", region, names())).transpose()?;
-        let processor = self.processors.iter().find(|one| one.id == found.processor).ok_or_else(|| {
-            let host = system.hosts[system.processor(found.processor).host.index()].name.clone();
-            ContractError::Elsewhere { contract: contract.to_owned(), host }
-        })?;
+        let processor = self
+            .processors
+            .iter()
+            .find(|one| one.id == found.processor)
+            .ok_or_else(|| ContractError::Elsewhere { contract: contract.to_owned(), host: host_of(system, found) })?;
         self.pass(processor, Input::Force { contract: number, region })
     }
 
-    /// The contracts that this process evaluates.
+    /// The contracts that this process evaluates, and those of other processes that have sent it regions.
     pub fn states(&self) -> Vec<ContractState> {
         let system = &self.common.system;
         let mut states = Vec::new();
@@ -154,13 +158,27 @@ impl ContractControl {
             processor.section(|crew, _| {
                 for found in crew.dispatcher.contracts() {
                     let contract = &system.contracts[usize::from(found.contract)];
+                    let is_followed = !found.is_evaluated();
+                    let is_listed = |states: &[ContractState]| states.iter().any(|one| one.contract == contract.name);
+                    // Another processor here evaluates it, or none has sent its regions.
+                    if is_followed
+                        && (self.common.runs(contract.processor)
+                            || found.active().next().is_none()
+                            || is_listed(&states))
+                    {
+                        continue;
+                    }
                     let name = |region: u16| contract.regions[usize::from(region)].name.clone();
                     let names = contract.conditions.iter().map(|condition| condition.name.clone());
                     states.push(ContractState {
                         contract: contract.name.clone(),
                         regions: found.active().map(name).collect(),
-                        conditions: names.zip(found.readings.iter().copied()).collect(),
+                        conditions: match is_followed {
+                            true => Vec::new(),
+                            false => names.zip(found.readings.iter().copied()).collect(),
+                        },
                         forced: found.forced().map(name),
+                        evaluated_by: is_followed.then(|| host_of(system, contract)),
                     });
                 }
             });
@@ -178,6 +196,10 @@ impl ContractControl {
         wakeups.deliver();
         if passed { Ok(()) } else { Err(ContractError::Idle) }
     }
+}
+
+fn host_of(system: &System, contract: &Contract) -> String {
+    system.hosts[system.processor(contract.processor).host.index()].name.clone()
 }
 
 fn place<'a>(

@@ -108,6 +108,7 @@ mod client_rates;
 mod common;
 mod context;
 mod contract_control;
+mod contract_updates;
 mod coordination;
 mod cpu_choice;
 mod cpu_watch;

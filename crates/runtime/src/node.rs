@@ -26,6 +26,7 @@ use crate::client_rates::ClientRateControl;
 use crate::common::{CommonState, ThreadControl, first_part, object_call};
 use crate::context::JobContext;
 use crate::contract_control::ContractControl;
+use crate::contract_updates::{ArrivingContractUpdates, DepartingContractUpdates};
 use crate::coordination::coordinate;
 use crate::cpu_choice::choose_cpus;
 use crate::cpu_watch::{CpuWatch, WatchedCpu};
@@ -541,8 +542,11 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
     }
     let hosts = || (0..system.hosts.len() as u32).map(HostId);
     let common = &parts.common;
-    let leaves =
-        |to: &HostId| DepartingRates::new(common, *to).is_some() || DepartingSamples::new(common, *to).is_some();
+    let leaves = |to: &HostId| {
+        DepartingRates::new(common, *to).is_some()
+            || DepartingSamples::new(common, *to).is_some()
+            || DepartingContractUpdates::new(common, *to).is_some()
+    };
     for to in hosts().filter(leaves) {
         departures.entry(to).or_insert_with(|| outgoing(to));
     }
@@ -554,7 +558,8 @@ fn exchanges(parts: &RunThreads, remote: RemoteRings) -> (Vec<OutgoingCompletion
     for from in hosts() {
         let sets_rates = || !ArrivingRates::new(common, from).is_empty();
         let samples = || !ArrivingSamples::new(common, from).is_empty();
-        if !common.replicated_from(from).is_empty() || sets_rates() || samples() {
+        let contracts = || !ArrivingContractUpdates::new(common, from).is_empty();
+        if !common.replicated_from(from).is_empty() || sets_rates() || samples() || contracts() {
             rings.entry(from).or_default();
         }
     }

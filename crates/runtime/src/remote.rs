@@ -18,6 +18,7 @@ use hyoshi_trace::Signal;
 
 use crate::chain_threads::LaneSender;
 use crate::common::CommonState;
+use crate::contract_updates::{ArrivingContractUpdates, DepartingContractUpdates};
 use crate::link::{LINK, LinkItem, Receiver, Sender};
 use crate::payload::{EmitError, Payload, PayloadBuffers};
 use crate::processor::ProcessorState;
@@ -43,6 +44,8 @@ pub struct OutgoingCompletions {
     rates: Option<DepartingRates>,
     /// Samples of processors here, from which that host computes rates.
     samples: Option<DepartingSamples>,
+    /// Values of contracts that processors there need.
+    contract_updates: Option<DepartingContractUpdates>,
 }
 
 /// A completion or output that leaves for another host.
@@ -125,8 +128,10 @@ impl OutgoingCompletions {
         let replicated: Vec<OperationId> = own.filter(|id| system.replica_on(*id, to).is_some()).collect();
         let most = replicated.iter().map(|id| in_transit(system, *id, to)).sum();
         let (rates, samples) = (DepartingRates::new(&common, to), DepartingSamples::new(&common, to));
+        let contract_updates = DepartingContractUpdates::new(&common, to);
         let waiting = Vec::with_capacity(most);
-        OutgoingCompletions { to, rings: Vec::new(), wake, replicated, waiting, rates, samples, common }
+        let rings = Vec::new();
+        OutgoingCompletions { to, rings, wake, replicated, waiting, rates, samples, contract_updates, common }
     }
 
     /// The rates that loops here set on that host, as the periods of the first operations of their chains. Empty if
@@ -152,6 +157,11 @@ impl OutgoingCompletions {
     /// New samples since the last call, for the rates that the other host computes. Outdated ones are dropped.
     pub fn take_samples(&mut self) -> &[GroupSample] {
         self.samples.as_mut().map_or(&[], |samples| samples.take(&self.common))
+    }
+
+    /// New values of contracts since the last call, by the positions of their routes in the system.
+    pub fn take_contract_updates(&mut self) -> &[(u16, i64)] {
+        self.contract_updates.as_mut().map_or(&[], |updates| updates.take(&self.common))
     }
 
     /// The target host.
@@ -250,6 +260,8 @@ pub struct IncomingCompletions {
     rates: ArrivingRates,
     /// Samples of that host's processors for rates that this host computes.
     samples: ArrivingSamples,
+    /// Values of contracts that processors here need.
+    contract_updates: ArrivingContractUpdates,
     /// By source and target of completions that a loop here adapts.
     paces: BTreeMap<(OperationId, OperationId), AdaptedPace>,
 }
@@ -364,9 +376,21 @@ impl IncomingCompletions {
         let replicas = common.replicated_from(from).into_iter().map(replica).collect();
         let (rates, paces) = (ArrivingRates::new(&common, from), AdaptedPace::of(&common, from));
         let samples = ArrivingSamples::new(&common, from);
+        let contract_updates = ArrivingContractUpdates::new(&common, from);
         let copies = system.operation_ids().filter(|id| own.contains(&system.operation(*id).on));
         let copies = copies.filter_map(|id| Some((id, CopyNumbers::of(&system, id)?))).collect();
-        IncomingCompletions { from, common, processors, outlets, copies, replicas, rates, samples, paces }
+        IncomingCompletions {
+            from,
+            common,
+            processors,
+            outlets,
+            copies,
+            replicas,
+            rates,
+            samples,
+            contract_updates,
+            paces,
+        }
     }
 
     /// Accepts rates that loops of that host set here: the periods of the first operations of chains.
@@ -386,6 +410,16 @@ impl IncomingCompletions {
     /// the sampling period that ends now, or above 100 %. The other samples are accepted, unless there are too many.
     pub fn sample(&mut self, samples: &[GroupSample], to_own: impl Fn(u64) -> Instant) -> Result<(), Rejected> {
         self.samples.collect(&self.common, samples, to_own)
+    }
+
+    /// Accepts values of contracts, by the positions of their routes in the system.
+    ///
+    /// # Errors
+    ///
+    /// If a route is not one from that host to this one, or a value names an unknown region. The other values are
+    /// accepted, unless there are too many.
+    pub fn update_contracts(&mut self, updates: &[(u16, i64)]) -> Result<(), Rejected> {
+        self.contract_updates.set(&self.common, updates)
     }
 
     /// The source host.

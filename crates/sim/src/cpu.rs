@@ -369,6 +369,12 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         if self.known.is_some_and(|known| !known.samples) { Vec::new() } else { retimed }
     }
 
+    /// Values of contracts for other processors, since the last call. If known inputs contain them: none.
+    pub fn take_contract_updates(&mut self) -> Vec<(u16, i64)> {
+        let updates = std::mem::take(&mut self.effects.contract_updates);
+        if self.known.is_some_and(|known| !known.samples) { Vec::new() } else { updates }
+    }
+
     /// Operations that have left this processor, since the last call. If known inputs contain the arrivals: none.
     pub fn take_departed(&mut self) -> Vec<DepartedOperation> {
         if self.effects.departed.is_empty() {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hyoshi_control::feedback::{GroupSteps, ProposedMove};
-use hyoshi_model::{Instant, JobId, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{ContractRoute, Instant, JobId, OperationId, ProcessorId, Span, System};
 use hyoshi_sched::Plan;
 use hyoshi_trace::{Input, Probe};
 
@@ -119,6 +119,7 @@ pub fn simulate_known<'a, P: Probe>(
     let mut coordination = Coordination::new(system, given.is_none_or(|given| given.samples));
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
+    let routes = system.contract_routes();
     let mut end = until;
     let mut steps = 0u32;
     loop {
@@ -128,7 +129,7 @@ pub fn simulate_known<'a, P: Probe>(
             break;
         }
         if next <= now {
-            step(&mut cpus, now, &mut locks, &mut sends);
+            step(&mut cpus, now, &mut locks, (&mut sends, &routes));
         }
         coordination.act(system, &mut cpus, now);
         steps = steps.wrapping_add(1);
@@ -181,7 +182,7 @@ fn step<P: Probe>(
     cpus: &mut [SimulatedCpu<'_, P>],
     now: Instant,
     locks: &mut Locks,
-    sends: &mut Vec<(ProcessorId, hyoshi_trace::Signal)>,
+    (sends, routes): (&mut Vec<(ProcessorId, hyoshi_trace::Signal)>, &[ContractRoute]),
 ) {
     if let [cpu] = cpus {
         cpu.completions(now, locks);
@@ -228,6 +229,7 @@ fn step<P: Probe>(
     }
     for from in 0..cpus.len() {
         retime(cpus, from, now);
+        update_contracts(cpus, routes, from, now);
     }
     debug_assert!(touched, "an instant at which nothing happens");
 }
@@ -237,5 +239,16 @@ fn retime<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], from: usize, now: Instant)
     for (to, operation, period) in cpus[from].take_retimed() {
         let at = now.saturating_add(cpus[from].delay_to(to));
         cpus[to.index()].pass(now, at, Input::Adapt { operation, period });
+    }
+}
+
+/// Delivers values of contracts to other processors, after the longest delay of the link.
+fn update_contracts<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], routes: &[ContractRoute], from: usize, now: Instant) {
+    for (route, value) in cpus[from].take_contract_updates() {
+        let to = routes[usize::from(route)].to;
+        let at = now.saturating_add(cpus[from].delay_to(to));
+        if cpus[to.index()].dispatcher.needs_contract_update(route, value) {
+            cpus[to.index()].pass(now, at, Input::ContractUpdate { route, value });
+        }
     }
 }

@@ -223,10 +223,18 @@ pub enum Input {
         #[serde(with = "operation")]
         operation: OperationId,
     },
+    /// A value of a contract from another processor.
+    ContractUpdate {
+        /// The route's position in the system.
+        route: u16,
+        /// A condition in millionths, the least value if it is stale; or the active regions.
+        value: i64,
+    },
 }
 
 impl Input {
-    /// Whether a feedback loop, its coordinator or its clients cause it. Simulated loops cause such inputs themselves.
+    /// Whether other processors, a feedback loop, its coordinator or its clients cause it. Simulated processors cause
+    /// such inputs themselves.
     pub const fn is_of_loop(&self) -> bool {
         matches!(
             self,
@@ -238,6 +246,7 @@ impl Input {
                 | Input::Depart { .. }
                 | Input::Stay { .. }
                 | Input::Arrive { .. }
+                | Input::ContractUpdate { .. }
         )
     }
 }

@@ -251,6 +251,7 @@ impl<P: Probe> Dispatcher<P> {
             cancelled: Vec::with_capacity(self.jobs.capacity()),
             retimed: Vec::with_capacity(self.feedback.as_ref().map_or(0, |feedback| feedback.most_retimed())),
             paced: Vec::with_capacity(self.most_clients()),
+            contract_updates: Vec::with_capacity(self.contracts.as_ref().map_or(0, |one| one.most_updates())),
             departed: Vec::with_capacity(
                 self.operations.iter().filter(|one| one.residence == Residence::Movable).count(),
             ),
@@ -295,6 +296,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Enter { index } => self.enter_region(now, index, effects),
             Input::Condition { condition, value } => self.set_condition(now, condition, value, effects),
             Input::Force { contract, region } => self.force_region(now, contract, region, effects),
+            Input::ContractUpdate { route, value } => self.update_contract(now, route, value, effects),
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
             Input::Begin => self.begin(now, effects),
             Input::SuspendTriggers { operation, on } => self.suspend_triggers(now, operation, on, effects),
@@ -343,6 +345,9 @@ impl<P: Probe> Dispatcher<P> {
             Input::Force { contract, region } => {
                 let known = system.contracts.get(usize::from(*contract));
                 known.is_some_and(|known| region.is_none_or(|region| usize::from(region) < known.regions.len()))
+            }
+            Input::ContractUpdate { route, value } => {
+                self.contracts.as_ref().is_some_and(|contracts| contracts.accepts(system, *route, *value))
             }
             Input::Sample { .. } => self.feedback.is_some(),
             Input::Join { client, task } => {

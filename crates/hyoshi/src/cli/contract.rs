@@ -69,8 +69,13 @@ impl Arguments {
     }
 }
 
-const CONTRACTS: [Column; 4] =
-    [column("contract"), column("region"), column("forced").if_any(), column("conditions").spare(1)];
+const CONTRACTS: [Column; 5] = [
+    column("contract"),
+    column("region"),
+    column("forced").if_any(),
+    column("evaluated by").if_any(),
+    column("conditions").spare(1),
+];
 
 /// Between two looks of `watch`.
 const LOOK: Duration = Duration::from_millis(100);
@@ -123,6 +128,7 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
             CellValue::words(&one.contract),
             CellValue::words(one.regions.join(", ")),
             CellValue::words(&one.forced),
+            CellValue::words(&one.evaluated_by),
             CellValue::words(conditions(one)),
         ]
     };
@@ -149,6 +155,7 @@ fn contract_json(one: &ContractStanding) -> Json {
     json!({
         "contract": one.contract, "regions": one.regions,
         "forced": (!one.forced.is_empty()).then_some(&one.forced),
+        "evaluated_by": (!one.evaluated_by.is_empty()).then_some(&one.evaluated_by),
         "conditions": one.conditions.iter().map(condition).collect::<Vec<_>>(),
     })
 }

@@ -1125,6 +1125,12 @@ const CONTRACT: &[Key] = &[
         "Limits of a contract with a higher precedence restrict those of lower ones.",
     ),
     key("period", Kind::Time, Value("\"100ms\""), "The time between two evaluations."),
+    key(
+        "on",
+        Kind::Name("processor"),
+        Described("the processor of its first condition or action"),
+        "The processor that evaluates it.",
+    ),
 ];
 
 const WATCH: &[Key] = &[

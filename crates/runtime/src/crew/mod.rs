@@ -385,6 +385,9 @@ impl<S: Scheduled> Crew<S> {
         if !(self.effects.retimed.is_empty() && self.effects.paced.is_empty()) {
             self.pass_rates(wakeups);
         }
+        for (route, value) in self.effects.contract_updates.drain(..) {
+            wakeups.wake_release(self.common.contract_updates.set(route, value));
+        }
         if !self.effects.returned.is_empty() {
             self.release_payloads(wakeups);
         }

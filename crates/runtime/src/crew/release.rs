@@ -24,7 +24,8 @@ impl<S: Scheduled> Crew<S> {
         }
         let (until, began) = (now.min(self.common.until), WallClock::now());
         let received = self.receive(until, now, wakeups);
-        let (retimed, arrived) = (self.take_rates(now), self.take_arrivals(now));
+        let retimed = self.take_rates(now) | self.take_contract_updates(now);
+        let arrived = self.take_arrivals(now);
         if received.is_some() || retimed || arrived || self.effects.timer <= until {
             self.handle(now, Input::Tick);
             let enqueued = received.unwrap_or(0) + self.effects.work.enqueued;
@@ -71,6 +72,16 @@ impl<S: Scheduled> Crew<S> {
         // Shared with `handle`, which needs the crew.
         let common = std::sync::Arc::clone(&self.common);
         common.rates.take(self.processor, |operation, period| self.handle(now, Input::Adapt { operation, period }))
+    }
+
+    /// Takes the values of contracts that other processors have sent. True if there were some.
+    fn take_contract_updates(&mut self, now: Instant) -> bool {
+        let common = std::sync::Arc::clone(&self.common);
+        common.contract_updates.take(self.processor, |route, value| {
+            if self.dispatcher.needs_contract_update(route, value) {
+                self.handle(now, Input::ContractUpdate { route, value });
+            }
+        })
     }
 
     /// Suspends or resumes a triggered operation.

@@ -25,6 +25,7 @@ pub struct RangeCheck {
     conditions: usize,
     /// By contract: the numbers of its conditions and regions.
     contracts: Vec<(usize, usize)>,
+    routes: usize,
     /// By processor: whether the recording contains it.
     contained: Vec<bool>,
     /// By processor: the time of its dispatcher's last event.
@@ -99,6 +100,7 @@ impl RangeCheck {
             slots: live.fold(0, usize::saturating_add),
             hosts: system.hosts.len(),
             conditions: system.conditions.len(),
+            routes: system.contract_routes().len(),
             contracts: system.contracts.iter().map(|one| (one.conditions.len(), one.regions.len())).collect(),
             contained: vec![true; system.processors.len()],
             last: vec![Instant::ZERO; system.processors.len()],
@@ -169,6 +171,7 @@ impl RangeCheck {
                 let (_, regions) = self.contract(at, *contract)?;
                 region.iter().try_for_each(|region| known(at, "region", (*region).into(), regions))
             }
+            Input::ContractUpdate { route, .. } => known(at, "route of a contract", (*route).into(), self.routes),
             Input::Enter { index } => self.epoch(at, *index),
             Input::SuspendTriggers { operation, .. }
             | Input::Depart { operation }

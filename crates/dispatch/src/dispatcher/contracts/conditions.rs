@@ -4,10 +4,15 @@ use alloc::{vec, vec::Vec};
 
 use hyoshi_contract::{ConditionWindow, SampleSum, WindowSample};
 use hyoshi_model::predicate::ConditionReading;
-use hyoshi_model::{Condition, ConditionSource, Instant, LatencyScope, OperationId, Span, System};
+use hyoshi_model::{
+    Condition, ConditionSource, Contract, Instant, LatencyScope, OperationId, ProcessorId, Span, System,
+};
 use hyoshi_trace::JobOutcome;
 
 use crate::job::{Job, JobTable};
+
+/// Without a `max_age`, a condition of another processor is stale after this number of periods without a value.
+const REMOTE_PERIODS: u64 = 4;
 
 /// The conditions of all contracts of a processor, in their order.
 ///
@@ -48,6 +53,8 @@ pub(super) enum ConditionMeasure {
     Utilisation,
     /// A value from outside, by its position in the system.
     Set(u16),
+    /// The values that another processor sends.
+    Remote,
 }
 
 impl ConditionMeasure {
@@ -56,7 +63,7 @@ impl ConditionMeasure {
         let (chain, deadline) = match self {
             ConditionMeasure::MissRatio(deadline) => (deadline.is_some(), deadline),
             ConditionMeasure::Latency { chain, deadline } => (chain, deadline),
-            ConditionMeasure::Utilisation | ConditionMeasure::Set(_) => return None,
+            ConditionMeasure::Utilisation | ConditionMeasure::Set(_) | ConditionMeasure::Remote => return None,
         };
         let age = now.since(if chain { job.origin } else { job.release });
         let overdue = deadline.map_or(now > job.deadline, |deadline| age > deadline);
@@ -79,12 +86,20 @@ impl ConditionMeasure {
 impl ConditionMonitors {
     pub fn new<'a>(
         system: &System,
-        conditions: impl Iterator<Item = &'a Condition>,
+        processor: ProcessorId,
+        conditions: impl Iterator<Item = (&'a Contract, &'a Condition)>,
         local_of: &[u32],
         operations: usize,
     ) -> Self {
         let mut of: Vec<Vec<WatchedJobs>> = vec![Vec::new(); operations];
-        let monitor = |(condition, declared): (u32, &Condition)| {
+        let monitor = |(condition, (contract, declared)): (u32, (&Contract, &Condition))| {
+            let measured_on = declared.of.processor(system).unwrap_or(contract.processor);
+            if measured_on != processor {
+                // Its processor has summarised the window.
+                let max_age = declared.max_age.unwrap_or(Span::from_nanos(contract.period.as_nanos() * REMOTE_PERIODS));
+                let window = ConditionWindow::new(declared.summary, None, Some(max_age));
+                return ConditionMonitor { window, measure: ConditionMeasure::Remote };
+            }
             let mut count = |ids: &[OperationId], ends: bool| {
                 for local in ids.iter().map(|id| local_of[id.index()]) {
                     // The first operations of a chain may be on other processors.
@@ -136,6 +151,15 @@ impl ConditionMonitors {
     pub fn add(&mut self, now: Instant, measure: ConditionMeasure, value: f64) {
         for monitor in self.all.iter_mut().filter(|one| one.measure == measure) {
             monitor.window.add(WindowSample { at: now, value, weight: 1.0 });
+        }
+    }
+
+    /// A value has arrived from the processor that measures the condition; `None` if it is stale there.
+    pub fn receive(&mut self, now: Instant, place: usize, value: Option<f64>) {
+        let window = &mut self.all[place].window;
+        match value {
+            Some(value) => _ = window.add(WindowSample { at: now, value, weight: 1.0 }),
+            None => window.clear(),
         }
     }
 

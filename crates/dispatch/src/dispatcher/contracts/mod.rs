@@ -3,16 +3,22 @@
 //!
 //! ```text
 //! jobs that end, samples ─► ConditionMonitors ─► RegionMachine ─► limits of periods, enabled operations
+//!                                        └──────►─┘    └──────►─┘
+//!                                   to or from another processor (ContractRoute)
 //! ```
+//!
+//! One processor evaluates a contract. Processors that measure its conditions send them to it, and it sends the active
+//! regions to processors with settings: each period, so a lost update matters for one period.
 //!
 //! Limits are recomputed after each change: a region that ends needs no undo.
 
 mod conditions;
+mod routes;
 
 use alloc::collections::BTreeMap;
 use alloc::{boxed::Box, vec, vec::Vec};
 
-use hyoshi_contract::{RegionChange, RegionMachine, SettingLimits};
+use hyoshi_contract::{RegionChange, SettingLimits};
 use hyoshi_model::predicate::ConditionReading;
 use hyoshi_model::{Contract, ContractAction, Instant, OperationId, ProcessorId, Span, System};
 use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
@@ -22,11 +28,12 @@ use crate::effects::Effects;
 use crate::job::Job;
 use crate::operation::OperationState;
 use conditions::{ConditionMeasure, ConditionMonitors};
+use routes::{ContractRole, ProcessorRoutes};
 
 /// The contracts of one processor, from the highest precedence to the lowest.
 #[derive(Debug)]
 pub(super) struct ProcessorContracts {
-    all: Vec<EvaluatedState>,
+    all: Vec<ContractState>,
     conditions: ConditionMonitors,
     /// When the next one is due.
     next: Instant,
@@ -36,10 +43,11 @@ pub(super) struct ProcessorContracts {
     limited: Vec<(u32, OperationLimits)>,
     /// By epoch: conditions that it sets, with the values in millionths.
     by_epoch: Vec<Vec<(u16, i64)>>,
+    routes: ProcessorRoutes,
 }
 
 #[derive(Debug)]
-struct EvaluatedState {
+struct ContractState {
     /// Its position in the system.
     place: u16,
     period: Span,
@@ -47,7 +55,7 @@ struct EvaluatedState {
     /// The position of its first condition among those of all contracts.
     first: usize,
     readings: Vec<ConditionReading>,
-    machine: RegionMachine,
+    role: ContractRole,
     /// By region: positions in `limited`, with its limits.
     actions: Vec<Vec<(u32, OperationLimits)>>,
 }
@@ -94,7 +102,10 @@ fn limits_of(
             (concerned, OperationLimits { period, disabled: false })
         }
         ContractAction::Disable { operation } => {
-            (vec![local_of[operation.index()]], OperationLimits { disabled: true, ..OperationLimits::NONE })
+            // `u32::MAX`: on another processor.
+            let local = local_of.get(operation.index()).filter(|local| **local != u32::MAX);
+            let concerned = local.into_iter().copied().collect();
+            (concerned, OperationLimits { disabled: true, ..OperationLimits::NONE })
         }
         ContractAction::Report { .. } => (Vec::new(), OperationLimits::NONE),
     }
@@ -118,13 +129,14 @@ impl ProcessorContracts {
     ) -> Option<Box<ProcessorContracts>> {
         let places = system.contracts_on(processor);
         let contracts: Vec<&Contract> = places.iter().map(|place| &system.contracts[usize::from(*place)]).collect();
+        let routes = ProcessorRoutes::new(system, processor);
         let most_changes = contracts.iter().map(|one| one.regions.len()).max()?;
         let mut followers: BTreeMap<OperationId, Vec<u32>> = BTreeMap::new();
         for (local, operation) in (0..).zip(operations) {
             operation.adapted_by.into_iter().for_each(|root| followers.entry(root).or_default().push(local));
         }
-        let conditions = contracts.iter().flat_map(|one| &one.conditions);
-        let conditions = ConditionMonitors::new(system, conditions, local_of, operations.len());
+        let conditions = contracts.iter().flat_map(|one| one.conditions.iter().map(|condition| (*one, condition)));
+        let conditions = ConditionMonitors::new(system, processor, conditions, local_of, operations.len());
         let mut limited = BTreeMap::new();
         let (mut first, mut all) = (0, Vec::new());
         for (place, contract) in places.iter().zip(&contracts) {
@@ -137,14 +149,14 @@ impl ProcessorContracts {
                 limited.extend(found.iter().map(|(local, _)| (*local, OperationLimits::NONE)));
                 found
             });
-            all.push(EvaluatedState {
+            all.push(ContractState {
                 place: *place,
                 period: contract.period,
                 due: Instant::ZERO,
                 first,
                 readings: vec![ConditionReading::Stale; contract.conditions.len()],
                 actions: actions.collect(),
-                machine: RegionMachine::new(contract.regions.iter().map(|region| region.rules.clone()).collect()),
+                role: ContractRole::new(contract, processor),
             });
             first += contract.conditions.len();
         }
@@ -154,7 +166,7 @@ impl ProcessorContracts {
         }
         let by_epoch = (0..system.epochs.len()).map(|epoch| changed_conditions(system, epoch)).collect();
         let changes = Vec::with_capacity(most_changes);
-        Some(Box::new(ProcessorContracts { all, conditions, next: Instant::ZERO, changes, limited, by_epoch }))
+        Some(Box::new(ProcessorContracts { all, conditions, next: Instant::ZERO, changes, limited, by_epoch, routes }))
     }
 
     /// When the next evaluation is due.
@@ -190,7 +202,7 @@ impl ProcessorContracts {
     fn combine(&mut self) {
         self.limited.iter_mut().for_each(|(_, limits)| *limits = OperationLimits::NONE);
         for one in &self.all {
-            for (place, limits) in one.machine.active().flat_map(|region| &one.actions[usize::from(region)]) {
+            for (place, limits) in one.role.active().flat_map(|region| &one.actions[usize::from(region)]) {
                 let combined = &mut self.limited[*place as usize].1;
                 *combined = limits.within(*combined);
             }
@@ -198,25 +210,30 @@ impl ProcessorContracts {
     }
 }
 
-/// A contract at its last evaluation.
+/// A contract of this processor at its last evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluatedContract<'a> {
     /// Its position in the system.
     pub contract: u16,
     /// By condition.
     pub readings: &'a [ConditionReading],
-    machine: &'a RegionMachine,
+    role: &'a ContractRole,
 }
 
 impl<'a> EvaluatedContract<'a> {
     /// Its active regions, outer regions first.
     pub fn active(&self) -> impl Iterator<Item = u16> + use<'a> {
-        self.machine.active()
+        self.role.active()
     }
 
     /// The innermost region that a command has set.
     pub fn forced(&self) -> Option<u16> {
-        self.machine.forced()
+        self.role.machine()?.forced()
+    }
+
+    /// False if another processor evaluates it, and this one applies its regions.
+    pub fn is_evaluated(&self) -> bool {
+        self.role.machine().is_some()
     }
 }
 
@@ -224,7 +241,7 @@ impl<P: Probe> Dispatcher<P> {
     /// The contracts here, with their state at their last evaluation.
     pub fn contracts(&self) -> impl Iterator<Item = EvaluatedContract<'_>> {
         let contracts = self.contracts.iter().flat_map(|contracts| &contracts.all);
-        contracts.map(|one| EvaluatedContract { contract: one.place, readings: &one.readings, machine: &one.machine })
+        contracts.map(|one| EvaluatedContract { contract: one.place, readings: &one.readings, role: &one.role })
     }
 
     pub(super) fn set_condition(&mut self, now: Instant, condition: u16, value: i64, effects: &mut Effects) {
@@ -238,10 +255,10 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn force_region(&mut self, now: Instant, contract: u16, region: Option<u16>, effects: &mut Effects) {
         self.advance_before(now, effects);
         let contracts = self.contracts.iter_mut().flat_map(|contracts| &mut contracts.all);
-        for one in contracts.filter(|one| one.place == contract) {
+        for machine in contracts.filter(|one| one.place == contract).filter_map(|one| one.role.machine_mut()) {
             match region {
-                Some(region) => one.machine.force(region),
-                None => one.machine.release(),
+                Some(region) => machine.force(region),
+                None => machine.release(),
             }
         }
     }
@@ -249,45 +266,57 @@ impl<P: Probe> Dispatcher<P> {
     /// Evaluates the contracts that are due, and applies the limits of their regions.
     pub(super) fn evaluate_contracts(&mut self, now: Instant, effects: &mut Effects) {
         let Some(mut contracts) = self.contracts.take() else { return };
-        let ProcessorContracts { all, conditions, next, changes, .. } = &mut *contracts;
-        let mut changed = false;
         let observes = !self.off && !self.absent;
         if observes {
-            conditions.find_overdue(now, &self.jobs);
+            contracts.conditions.find_overdue(now, &self.jobs);
         }
-        for one in all.iter_mut().filter(|one| one.due <= now) {
+        let mut changed = false;
+        for place in 0..contracts.all.len() {
+            let one = &mut contracts.all[place];
+            if one.due > now {
+                continue;
+            }
             // A processor that was late evaluates once.
             let passed = now.since(one.due).as_nanos() / one.period.as_nanos();
             one.due = one.due.saturating_add(Span::from_nanos((passed + 1).saturating_mul(one.period.as_nanos())));
-            if !observes {
-                continue;
-            }
-            for (place, reading) in (one.first..).zip(&mut one.readings) {
-                *reading = conditions.reading(now, place);
-            }
-            changes.clear();
-            one.machine.step(now, &one.readings, |change| changes.push(change));
-            if changes.is_empty() {
-                continue;
-            }
-            changed = true;
-            for (condition, reading) in (0..).zip(&one.readings) {
-                let value = match reading {
-                    ConditionReading::Fresh(value) => Some((value * 1e6) as i64),
-                    ConditionReading::Stale => None,
-                };
-                self.decision(now, DispatchDecision::Condition { contract: one.place, condition, value });
-            }
-            for RegionChange { from, to, .. } in changes.iter().copied() {
-                self.decision(now, DispatchDecision::Region { contract: one.place, from, to });
+            if observes {
+                changed |= self.evaluate(now, &mut contracts, place);
+                contracts.send(place, effects);
             }
         }
-        *next = all.iter().map(|one| one.due).min().unwrap_or(Instant::NEVER);
+        contracts.next = contracts.all.iter().map(|one| one.due).min().unwrap_or(Instant::NEVER);
         if changed {
             contracts.combine();
             self.apply_limits(now, &contracts, effects);
         }
         self.contracts = Some(contracts);
+    }
+
+    /// Reads the conditions of a contract, and decides its regions if this processor evaluates it. True if they have
+    /// changed.
+    fn evaluate(&mut self, now: Instant, contracts: &mut ProcessorContracts, place: usize) -> bool {
+        let ProcessorContracts { all, conditions, changes, .. } = contracts;
+        let one = &mut all[place];
+        for (place, reading) in (one.first..).zip(&mut one.readings) {
+            *reading = conditions.reading(now, place);
+        }
+        let Some(machine) = one.role.machine_mut() else { return false };
+        changes.clear();
+        machine.step(now, &one.readings, |change| changes.push(change));
+        if changes.is_empty() {
+            return false;
+        }
+        for (condition, reading) in (0..).zip(&one.readings) {
+            let value = match reading {
+                ConditionReading::Fresh(value) => Some((value * 1e6) as i64),
+                ConditionReading::Stale => None,
+            };
+            self.decision(now, DispatchDecision::Condition { contract: one.place, condition, value });
+        }
+        for RegionChange { from, to, .. } in changes.iter().copied() {
+            self.decision(now, DispatchDecision::Region { contract: one.place, from, to });
+        }
+        true
     }
 
     /// The host is off: all regions end, and measured conditions are stale.
@@ -296,7 +325,7 @@ impl<P: Probe> Dispatcher<P> {
         contracts.conditions.clear();
         for one in &mut contracts.all {
             let place = one.place;
-            one.machine.end(|RegionChange { from, to, .. }| {
+            one.role.end(|RegionChange { from, to, .. }| {
                 self.decision(now, DispatchDecision::Region { contract: place, from, to });
             });
         }

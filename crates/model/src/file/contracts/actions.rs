@@ -1,6 +1,6 @@
 //! `do` of a region: its actions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -11,7 +11,7 @@ use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::table::Table;
 use crate::file::value::{InputValue, shortened};
-use crate::ids::{OperationId, ProcessorId};
+use crate::ids::OperationId;
 use crate::system::Trigger;
 use crate::time::Span;
 
@@ -165,7 +165,7 @@ impl ContractReader<'_, '_> {
         Some(actions)
     }
 
-    /// The operations that follow the rate are on this processor, and no group sets it.
+    /// No group sets the rate.
     fn must_be_alone(&self, log: &mut Log, set: AtPlace<&str>, root: OperationId) -> Option<()> {
         let contents = self.contents;
         let on = contents.operation(root).on;
@@ -174,15 +174,6 @@ impl ContractReader<'_, '_> {
             log.error(set.place, format!("a group of processors sets the rate of `{name}`"))
                 .label("a contract cannot limit it")
                 .help("use a loop of one processor, or limit another operation");
-            return None;
-        }
-        let followers = contents.operations.iter().filter(|one| one.roots.contains(&root));
-        let elsewhere: HashSet<ProcessorId> = followers.map(|one| one.on).filter(|other| *other != on).collect();
-        if let Some(other) = elsewhere.iter().min() {
-            let other = shortened(&contents.processor(*other).name);
-            log.error(set.place, format!("`{name}` leads to operations on `{other}`"))
-                .label("their periods would not follow")
-                .help("limit an operation that has all its followers on its own processor");
             return None;
         }
         Some(())

@@ -102,6 +102,14 @@ impl ContractReader<'_, '_> {
         }
         all.sort_unstable();
         all.dedup();
+        let on = |id: &OperationId| self.contents.operation(*id).on;
+        if let Some(other) = all.iter().find(|id| on(id) != on(&all[0])) {
+            let [first, other] = [all[0], *other].map(|id| shortened(&self.operations.name(id)));
+            log.error(of.place, format!("`{first}` and `{other}` are on different processors"))
+                .label("one processor measures a condition")
+                .help("write a condition for each processor");
+            return None;
+        }
         let key = first.filter(|_| !all.is_empty());
         if key.is_none() {
             log.error(of.place, "`of` names nothing").help(KNOWN);
@@ -122,7 +130,7 @@ impl ContractReader<'_, '_> {
                 .help("add a `deadline` to the chain, or watch its `latency`");
             return None;
         }
-        self.must_be_on(log, on, address.place)?;
+        self.processor = self.processor.or(Some(on));
         ends_here(log, self.contents, on, (name, chain)).then_some(LatencyScope::Chain(place))
     }
 
@@ -135,7 +143,7 @@ impl ContractReader<'_, '_> {
                 .help("watch a miss ratio or a latency, or write a [feedback] section for the processor");
             return None;
         }
-        self.must_be_on(log, processor, address.place)?;
+        self.processor = self.processor.or(Some(processor));
         Some(ConditionSource::Utilisation(processor))
     }
 }

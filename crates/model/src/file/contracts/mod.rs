@@ -10,6 +10,7 @@ use super::declared::CallPhase;
 use super::expand::Operations;
 use super::limits;
 use super::log::{AtPlace, Log, Place};
+use super::names::Names;
 use super::table::{Table, check_name, log_complaint};
 use super::value::{InputValue, shortened};
 use crate::contract::{Contract, ContractRegion, RegionRules, Stay};
@@ -58,8 +59,8 @@ struct Addressed<'a> {
 struct ContractReader<'r, 'a> {
     contents: &'r Contents,
     operations: &'r Operations<'a>,
-    /// The processor of what has been read so far, and where it was named.
-    processor: Option<AtPlace<ProcessorId>>,
+    /// The processor of the first condition or action.
+    processor: Option<ProcessorId>,
     sound: bool,
 }
 
@@ -67,6 +68,14 @@ impl ContractReader<'_, '_> {
     fn contract(&mut self, log: &mut Log, name: AtPlace<&str>, table: &Table<'_>) -> Option<Contract> {
         let precedence = table.whole(log, "precedence");
         let period = table.read(log, "period", InputValue::positive_time);
+        let on = match table.get("on") {
+            Some(_) => {
+                let given = table.given(log, "on", InputValue::text)?;
+                let names = Names::new("processor", self.contents.processors.iter().map(|one| one.name.as_str()));
+                Some(ProcessorId(names.find(log, given)?))
+            }
+            None => None,
+        };
         let conditions = self.conditions(log, table);
         let names: Vec<&str> = conditions.iter().map(|one| one.name.as_str()).collect();
         let mut regions = Vec::new();
@@ -74,11 +83,8 @@ impl ContractReader<'_, '_> {
         if table.misread || !self.sound {
             return None;
         }
-        let processor = match self.processor {
-            Some(processor) => processor.value,
-            // Only reports: any processor can evaluate it.
-            None => ProcessorId(0),
-        };
+        // Without both, it only reports values from outside: any processor can evaluate it.
+        let processor = on.or(self.processor).unwrap_or(ProcessorId(0));
         let period = period?;
         if period.value < limits::CONTRACT_PERIOD {
             log.error(period.place, format!("a period of {} is too short", period.value))
@@ -120,23 +126,9 @@ impl ContractReader<'_, '_> {
                 .help(help);
             return None;
         }
-        for id in &found {
-            self.must_be_on(log, self.contents.operation(*id).on, name.place)?;
-        }
+        let on = found.first().map(|id| self.contents.operation(*id).on);
+        self.processor = self.processor.or(on);
         Some(found)
-    }
-
-    /// All parts of a contract concern one processor.
-    fn must_be_on(&mut self, log: &mut Log, processor: ProcessorId, place: Place) -> Option<()> {
-        let first = *self.processor.get_or_insert(AtPlace::new(processor, place));
-        if first.value == processor {
-            return Some(());
-        }
-        let name = |id: ProcessorId| shortened(&self.contents.processor(id).name);
-        log.error(place, format!("this is on `{}`", name(processor)))
-            .also(first.place, format!("the contract is on `{}`", name(first.value)))
-            .help("write a contract for each processor");
-        None
     }
 
     /// The regions of a level, with those within them.
