@@ -167,6 +167,11 @@ impl CommonState {
         assert!(self.clock.set(clock).is_ok(), "a run begins once");
     }
 
+    /// Threads of a run that ends before it begins need a clock, too.
+    pub fn begin_to_end(&self) {
+        self.clock.get_or_init(MonotonicClock::start);
+    }
+
     /// The time of the run: zero until it begins, so operators may ask at any time.
     #[inline]
     pub fn now(&self) -> Instant {

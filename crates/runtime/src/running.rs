@@ -355,6 +355,7 @@ impl RunThreads {
     fn end(&mut self, sink: &mut EventSink<'_>) -> Vec<LateReleases> {
         self.over = true;
         let common = self.common.clone();
+        common.begin_to_end();
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
             // A broken crew is closed already.
