@@ -119,3 +119,66 @@ impl ArrivingContractUpdates {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hyoshi_model::Instant;
+    use hyoshi_os::MonotonicClock;
+
+    use super::*;
+
+    const HOSTS: &str = "name = 'hosts'\n[host.near]\n[host.far]\n\
+        [processor.near]\nhost = 'near'\n[processor.far]\nhost = 'far'\n\
+        [operation.poll]\non = 'near'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+        [operation.serve]\non = 'far'\nrate = ['1Hz', '10Hz']\nwcet = '1ms'\n\
+        [contract.load]\non = 'near'\nwatch = { late = { of = 'operation.serve.miss_ratio' } }\n\
+        [[contract.load.region]]\nname = 'slow'\nenter = 'late > 0.1'\n\
+        do = [{ set = 'operation.serve.rate', most = '2Hz' }]\n\
+        [[contract.load.region]]\nname = 'fast'\n";
+    const NEAR: HostId = HostId(0);
+    const FAR: HostId = HostId(1);
+
+    fn running_on(host: HostId) -> CommonState {
+        let system = Arc::new(hyoshi_model::read(HOSTS, "hosts.toml", None).unwrap().system);
+        let common = CommonState::new(system, Some(host), Instant::NEVER);
+        common.begin(MonotonicClock::from_origin(0));
+        common
+    }
+
+    #[test]
+    fn a_host_sets_only_its_own_values_and_known_regions() {
+        let common = running_on(FAR);
+        let arriving = ArrivingContractUpdates::new(&common, NEAR);
+        let taken = || {
+            let mut all = Vec::new();
+            common.contract_updates.take(ProcessorId(1), |route, value| all.push((route, value)));
+            all
+        };
+        // Route 0 is the condition, which leaves from here; route 1 is the regions.
+        assert_eq!(arriving.set(&common, &[(1, 1)]), Ok(()));
+        assert_eq!(taken(), [(1, 1)]);
+        assert_eq!(taken(), []);
+        for (updates, expected) in [
+            (vec![(0, 1)], Rejected::Foreign),
+            (vec![(2, 1)], Rejected::Foreign),
+            (vec![(1, 3)], Rejected::Implausible),
+            (vec![(1, -1)], Rejected::Implausible),
+            (vec![(1, 1), (1, 2)], Rejected::Foreign),
+        ] {
+            assert_eq!(arriving.set(&common, &updates), Err(expected), "{updates:?}");
+        }
+        assert_eq!(taken(), []);
+    }
+
+    #[test]
+    fn the_latest_value_leaves_once_for_the_host_that_needs_it() {
+        let common = running_on(FAR);
+        let mut departing = DepartingContractUpdates::new(&common, NEAR).unwrap();
+        assert_eq!(common.contract_updates.set(0, 5), ProcessorId(0));
+        assert_eq!(common.contract_updates.set(0, 7), ProcessorId(0));
+        assert_eq!(departing.take(&common), [(0, 7)]);
+        assert_eq!(departing.take(&common), []);
+    }
+}
