@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use core::ops::Deref;
 
-use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion};
+use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction};
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
@@ -265,6 +265,11 @@ fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_here(operation) && shortest <= longest,
             ContractAction::Disable { operation } => is_here(operation),
             ContractAction::Report { .. } => true,
+            ContractAction::External(ExternalAction::Importance { program, .. }) => {
+                program.index() < contents.brokered.programs.len()
+            }
+            ContractAction::External(ExternalAction::Run { command }) => !command.is_empty(),
+            ContractAction::External(ExternalAction::Call { .. }) => true,
         })
 }
 

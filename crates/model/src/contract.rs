@@ -1,11 +1,12 @@
 //! Contracts: conditions, operating regions over them, and what to do in each region.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::feedback::LatencyScope;
-use crate::ids::{OperationId, ProcessorId};
+use crate::ids::{OperationId, ProcessorId, ProgramId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
 use crate::time::Span;
@@ -104,6 +105,56 @@ pub enum ContractAction {
         /// The text.
         text: Box<str>,
     },
+    /// The node does this outside of the dispatcher.
+    External(ExternalAction),
+}
+
+/// What a node does outside of the dispatcher when a region begins. Simulations and replays only list it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExternalAction {
+    /// The program's callback of this name is called.
+    Call {
+        /// The name.
+        callback: Box<str>,
+    },
+    /// An external command runs.
+    Run {
+        /// The program and its arguments, at least one word.
+        command: Vec<Box<str>>,
+    },
+    /// The CPU broker uses this importance for a program while the region is active.
+    Importance {
+        /// The program.
+        program: ProgramId,
+        /// Its importance.
+        importance: u32,
+    },
+}
+
+impl ExternalAction {
+    /// As in reports: `call land`, `run notify-send low`, `reservation.player.importance = 9`.
+    pub fn text(&self, contents: &Contents) -> String {
+        match self {
+            ExternalAction::Call { callback } => format!("call {callback}"),
+            ExternalAction::Run { command } => format!("run {}", command.join(" ")),
+            ExternalAction::Importance { program, importance } => {
+                let program = &contents.brokered.programs[program.index()].name;
+                format!("reservation.{program}.importance = {importance}")
+            }
+        }
+    }
+}
+
+impl Contract {
+    /// Its actions outside of the dispatcher, each with the position of its region.
+    pub fn external_actions(&self) -> impl Iterator<Item = (u16, &ExternalAction)> {
+        (0..).zip(&self.regions).flat_map(|(place, region)| {
+            region.actions.iter().filter_map(move |action| match action {
+                ContractAction::External(action) => Some((place, action)),
+                _ => None,
+            })
+        })
+    }
 }
 
 /// When a region begins and ends.
@@ -165,7 +216,7 @@ impl Contents {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => limited.push(*operation),
                 ContractAction::Disable { operation } => follow[operation.index()] = true,
-                ContractAction::Report { .. } => {}
+                ContractAction::Report { .. } | ContractAction::External(_) => {}
             }
         }
         let mut changed = follow.contains(&true);

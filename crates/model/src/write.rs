@@ -8,7 +8,9 @@ use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
-use crate::contract::{Condition, ConditionSource, Contract, ContractAction, ContractRegion, Stay, WindowSummary};
+use crate::contract::{
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, Stay, WindowSummary,
+};
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
@@ -384,7 +386,7 @@ fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dy
     line(text, "period", time(one.period));
     let conditions: Vec<String> = one.conditions.iter().map(|one| condition(system, one, names)).collect();
     line(text, "watch", format!("{{ {} }}", conditions.join(", ")));
-    let keys = |region: &ContractRegion| region_keys(region, names);
+    let keys = |region: &ContractRegion| region_keys(system, region, names);
     for (place, region) in (0..).zip(&one.regions).filter(|(_, region)| region.rules.parent.is_none()) {
         let _ = writeln!(text, "\n[[contract.{}.region]]", key_of(&plain(&one.name)));
         keys(region).into_iter().for_each(|(key, value)| line(text, key, value));
@@ -426,7 +428,11 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
     format!("{} = {}", one.name, table(keys))
 }
 
-fn region_keys(region: &ContractRegion, names: &dyn Fn(&[OperationId]) -> String) -> Vec<(&'static str, String)> {
+fn region_keys(
+    system: &System,
+    region: &ContractRegion,
+    names: &dyn Fn(&[OperationId]) -> String,
+) -> Vec<(&'static str, String)> {
     let rules = &region.rules;
     let mut keys = alloc::vec![("name", quoted(&region.name))];
     keys.extend(rules.enter.as_ref().map(|enter| ("enter", quoted(enter.text()))));
@@ -456,12 +462,27 @@ fn region_keys(region: &ContractRegion, names: &dyn Fn(&[OperationId]) -> String
             table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])
         }
         ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
+        ContractAction::External(action) => external_action(system, action),
     });
     let actions: Vec<String> = actions.collect();
     if !actions.is_empty() {
         keys.push(("do", format!("[{}]", actions.join(", "))));
     }
     keys
+}
+
+fn external_action(system: &System, action: &ExternalAction) -> String {
+    table(match action {
+        ExternalAction::Call { callback } => alloc::vec![("call", quoted(callback))],
+        ExternalAction::Run { command } => {
+            let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+            alloc::vec![("run", format!("[{}]", words.join(", ")))]
+        }
+        ExternalAction::Importance { program, importance } => {
+            let address = format!("reservation.{}.importance", system.program(*program).name);
+            alloc::vec![("set", quoted(&address)), ("to", importance.to_string())]
+        }
+    })
 }
 
 fn table(keys: Vec<(&str, String)>) -> String {

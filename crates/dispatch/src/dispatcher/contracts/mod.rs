@@ -96,7 +96,7 @@ fn limits_of(
         ContractAction::Disable { operation } => {
             (vec![local_of[operation.index()]], OperationLimits { disabled: true, ..OperationLimits::NONE })
         }
-        ContractAction::Report { .. } => (Vec::new(), OperationLimits::NONE),
+        ContractAction::Report { .. } | ContractAction::External(_) => (Vec::new(), OperationLimits::NONE),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod actions;
 mod conditions;
+mod external;
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -13,7 +14,7 @@ use super::log::{AtPlace, Log, Place};
 use super::table::{Table, check_name, log_complaint};
 use super::value::{InputValue, shortened};
 use crate::contract::{Contract, ContractRegion, RegionRules, Stay};
-use crate::ids::{OperationId, ProcessorId};
+use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
 
@@ -37,7 +38,7 @@ pub(super) fn read(
     let mut sound = true;
     let mut contracts = Vec::new();
     for (name, table) in tables {
-        let mut reader = ContractReader { contents, operations, processor: None, sound: true };
+        let mut reader = ContractReader { contents, operations, processor: None, host: None, sound: true };
         match reader.contract(log, name, &table) {
             Some(contract) if reader.sound => contracts.push(contract),
             _ => sound = false,
@@ -60,6 +61,8 @@ struct ContractReader<'r, 'a> {
     operations: &'r Operations<'a>,
     /// The processor of what has been read so far, and where it was named.
     processor: Option<AtPlace<ProcessorId>>,
+    /// The same for what is measured or set by a host.
+    host: Option<AtPlace<HostId>>,
     sound: bool,
 }
 
@@ -74,11 +77,7 @@ impl ContractReader<'_, '_> {
         if table.misread || !self.sound {
             return None;
         }
-        let processor = match self.processor {
-            Some(processor) => processor.value,
-            // Only reports: any processor can evaluate it.
-            None => ProcessorId(0),
-        };
+        let processor = self.evaluated_by(log)?;
         let period = period?;
         if period.value < limits::CONTRACT_PERIOD {
             log.error(period.place, format!("a period of {} is too short", period.value))

@@ -1,0 +1,136 @@
+//! Actions outside of the dispatcher: `call`, `run`, and the importance of a reservation.
+
+use super::{ContractReader, addressed};
+use crate::contract::ExternalAction;
+use crate::file::limits;
+use crate::file::log::{AtPlace, Log, Place};
+use crate::file::names::Names;
+use crate::file::table::Table;
+use crate::file::value::{InputValue, shortened};
+use crate::ids::{HostId, ProcessorId, ProgramId};
+
+impl ContractReader<'_, '_> {
+    /// `None` if the entry of `do` is another action; `Some(None)`, logged, if it is wrong. `has` is true if one of the
+    /// keys is there.
+    pub(super) fn external(
+        &mut self,
+        log: &mut Log,
+        table: &Table<'_>,
+        has: impl Fn(&[&str]) -> bool,
+    ) -> Option<Option<ExternalAction>> {
+        let alone = |log: &mut Log, key: &str, others: &[&str]| {
+            if has(others) {
+                log.error(table.place_of(key), format!("`{key}` must be the only key of its action"))
+                    .help("write each action in its own braces");
+            }
+            !has(others)
+        };
+        if has(&["call"]) {
+            let is_alone = alone(log, "call", &["set", "to", "least", "most", "report", "run"]);
+            return Some(callback(log, table).filter(|_| is_alone));
+        }
+        if has(&["run"]) {
+            let is_alone = alone(log, "run", &["set", "to", "least", "most", "report", "call"]);
+            return Some(command(log, table).filter(|_| is_alone));
+        }
+        let set = table.get("set").and_then(|value| value.get_ref().as_str())?;
+        let address = addressed(AtPlace::new(set, table.place_of("set")))?;
+        if address.section != "reservation" {
+            return None;
+        }
+        if address.key != "importance" || has(&["least", "most", "report"]) {
+            log.error(address.place, format!("a contract cannot set `{}`", shortened(set)))
+                .help("write { set = \"reservation.NAME.importance\", to = 9 }");
+            return Some(None);
+        }
+        Some(self.importance(log, table, AtPlace::new(address.name, address.place)))
+    }
+
+    fn importance(&mut self, log: &mut Log, table: &Table<'_>, name: AtPlace<&str>) -> Option<ExternalAction> {
+        let names = Names::new("reservation", self.contents.brokered.programs.iter().map(|one| one.name.as_str()));
+        let program = names.find(log, name)?;
+        let to = table.required(log, "to", |given| given.whole(0, u32::MAX.into()))?;
+        let host = self.contents.brokered.programs[program as usize].host;
+        self.must_be_of(log, host, name.place)?;
+        Some(ExternalAction::Importance { program: ProgramId(program), importance: to.value as u32 })
+    }
+
+    /// What a host measures or sets belongs to the contracts of its processors.
+    pub(super) fn must_be_of(&mut self, log: &mut Log, host: HostId, place: Place) -> Option<()> {
+        let first = *self.host.get_or_insert(AtPlace::new(host, place));
+        if first.value == host {
+            return Some(());
+        }
+        self.other_host(log, AtPlace::new(host, place), first)
+    }
+
+    /// The processor that evaluates the contract.
+    pub(super) fn evaluated_by(&self, log: &mut Log) -> Option<ProcessorId> {
+        match (self.processor, self.host) {
+            (Some(processor), None) => Some(processor.value),
+            (Some(processor), Some(host)) => {
+                let own = self.contents.processor(processor.value).host;
+                if own != host.value {
+                    return self.other_host(log, host, AtPlace::new(own, processor.place));
+                }
+                Some(processor.value)
+            }
+            (None, Some(host)) => {
+                let found = (0..).zip(&self.contents.processors).find(|(_, one)| one.host == host.value);
+                if found.is_none() {
+                    let name = shortened(&self.contents.hosts[host.value.index()].name);
+                    log.error(host.place, format!("host `{name}` has no processor"))
+                        .help("write [processor.NAME] with this host");
+                }
+                found.map(|(place, _)| ProcessorId(place))
+            }
+            // Only reports: any processor can evaluate it.
+            (None, None) => Some(ProcessorId(0)),
+        }
+    }
+
+    fn other_host<T>(&self, log: &mut Log, here: AtPlace<HostId>, first: AtPlace<HostId>) -> Option<T> {
+        let name = |id: HostId| shortened(&self.contents.hosts[id.index()].name);
+        log.error(here.place, format!("this is of host `{}`", name(here.value)))
+            .also(first.place, format!("the contract is on host `{}`", name(first.value)))
+            .help("write a contract for each host");
+        None
+    }
+}
+
+fn callback(log: &mut Log, table: &Table<'_>) -> Option<ExternalAction> {
+    let name = table.given(log, "call", InputValue::text)?;
+    if name.value.trim().is_empty() || name.value.len() > limits::NAME {
+        log.error(name.place, format!("`call` must have 1 to {} bytes", limits::NAME))
+            .help("write the name of a callback, as in Bodies::on_region");
+        return None;
+    }
+    Some(ExternalAction::Call { callback: name.value.into() })
+}
+
+fn command(log: &mut Log, table: &Table<'_>) -> Option<ExternalAction> {
+    let words = table.given(log, "run", InputValue::texts)?;
+    let Some(program) = words.value.first() else {
+        log.error(words.place, "`run` names no program").help("write run = [\"PROGRAM\", \"ARGUMENT\"]");
+        return None;
+    };
+    let bytes: usize = words.value.iter().map(|word| word.value.len()).sum();
+    if words.value.len() > limits::COMMAND_WORDS || bytes > limits::COMMAND_BYTES {
+        log.error(words.place, format!("the command has {} words and {bytes} bytes", words.value.len()))
+            .label(format!("at most {} words and {} bytes", limits::COMMAND_WORDS, limits::COMMAND_BYTES))
+            .help("write a script, and run it");
+        return None;
+    }
+    if let Some(word) = words.value.iter().find(|word| word.value.contains('\0')) {
+        log.error(word.place, "a word of the command contains a zero byte").help("remove it");
+        return None;
+    }
+    let is_name = !program.value.is_empty() && !program.value.contains('/');
+    if !is_name && !program.value.starts_with('/') {
+        log.error(program.place, format!("`{}` is a relative path", shortened(program.value)))
+            .label("it depends on the working directory")
+            .help("write an absolute path, or a name in PATH");
+        return None;
+    }
+    Some(ExternalAction::Run { command: words.value.iter().map(|word| word.value.into()).collect() })
+}
