@@ -9,6 +9,7 @@ use hyoshi_trace::Input;
 
 use crate::common::CommonState;
 use crate::processor::ProcessorState;
+use crate::region_actions::{ActionLog, ActionOutcome};
 
 /// Sets conditions and regions of the contracts of a run. Each call locks a processor for a short section. Clones share
 /// the run.
@@ -16,6 +17,7 @@ use crate::processor::ProcessorState;
 pub struct ContractControl {
     common: Arc<CommonState>,
     processors: Vec<Arc<ProcessorState>>,
+    actions: Option<ActionLog>,
 }
 
 /// The state of a contract.
@@ -99,8 +101,12 @@ impl fmt::Display for ContractError {
 impl std::error::Error for ContractError {}
 
 impl ContractControl {
-    pub(crate) fn new(common: Arc<CommonState>, processors: Vec<Arc<ProcessorState>>) -> ContractControl {
-        ContractControl { common, processors }
+    pub(crate) fn new(
+        common: Arc<CommonState>,
+        processors: Vec<Arc<ProcessorState>>,
+        actions: Option<ActionLog>,
+    ) -> ContractControl {
+        ContractControl { common, processors, actions }
     }
 
     /// Sets a condition for all contracts of this process that watch it.
@@ -144,6 +150,11 @@ impl ContractControl {
             ContractError::Elsewhere { contract: contract.to_owned(), host }
         })?;
         self.pass(processor, Input::Force { contract: number, region })
+    }
+
+    /// The results of actions outside of the dispatcher so far, of the contracts that this process evaluates.
+    pub fn actions(&self) -> Vec<ActionOutcome> {
+        self.actions.as_ref().map_or(Vec::new(), ActionLog::outcomes)
     }
 
     /// The contracts that this process evaluates.

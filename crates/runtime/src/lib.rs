@@ -125,6 +125,7 @@ mod node;
 mod payload;
 mod policy_control;
 mod processor;
+mod region_actions;
 mod remote;
 mod remote_rates;
 mod remote_samples;
@@ -155,6 +156,7 @@ pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCoun
 pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
+pub use region_actions::{ActionOutcome, BrokerAccess, COMMAND_LIMIT, RegionCallback, RegionEvent};
 pub use remote::{
     ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,
     OutgoingOutput, Rejected,

@@ -34,12 +34,13 @@ use crate::ended::RunNote;
 use crate::events::{EventFeed, EventInput, SupplierFeed, suppliers};
 use crate::link::{RemoteRings, connect};
 use crate::processor::ProcessorState;
+use crate::region_actions::{ActionExecutor, BrokerAccess, RegionActions, RegionEvent};
 use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
 use crate::remote_rates::{ArrivingRates, DepartingRates};
 use crate::remote_samples::{ArrivingSamples, DepartingSamples};
 use crate::requests::{Refuse, RequestReader, Requests};
 use crate::run_handles::RunHandles;
-use crate::running::{ProcessorThreads, RunThreads, RunningNode};
+use crate::running::{ActionsThread, ProcessorThreads, RunThreads, RunningNode};
 use crate::start_error::{MOST_RELEASES, StartError};
 use crate::watchdog::BodyWatchdog;
 
@@ -66,6 +67,7 @@ pub struct Node {
     ring: usize,
     stack: usize,
     interrupt: Option<Interrupt>,
+    actions: RegionActions,
 }
 
 /// The CPU of each processor.
@@ -105,6 +107,7 @@ impl Node {
             ring: RING,
             stack: STACK,
             interrupt,
+            actions: RegionActions::default(),
         }
     }
 
@@ -127,6 +130,29 @@ impl Node {
         body: impl FnMut(&mut JobContext<'_>) + Send + 'static,
     ) -> Self {
         self.bodies.insert(operation.into(), Box::new(body));
+        self
+    }
+
+    /// Sets the callback that regions of contracts call by this name, when they begin. One thread at normal priority
+    /// calls all callbacks, in the order of the changes of each contract: it should return soon.
+    pub fn on_region(
+        mut self,
+        name: impl Into<String>,
+        callback: impl FnMut(&RegionEvent<'_>) + Send + 'static,
+    ) -> Self {
+        self.actions.callbacks.insert(name.into(), Box::new(callback));
+        self
+    }
+
+    /// Whether contracts may run external commands (default: no, and a system with such contracts does not start).
+    pub fn commands(mut self, permitted: bool) -> Self {
+        self.actions.commands = permitted;
+        self
+    }
+
+    /// Sets the CPU broker for contracts that set the importance of programs.
+    pub fn broker(mut self, broker: Arc<dyn BrokerAccess>) -> Self {
+        self.actions.broker = Some(broker);
         self
     }
 
@@ -261,9 +287,14 @@ impl Node {
             refusals.take("all", &[refused]);
         }
         let common = Arc::new(CommonState::new(system.clone(), self.host, Instant::ZERO + self.duration));
+        let (actions, mut changes) = match std::mem::take(&mut self.actions).prepare(&common)? {
+            Some((executor, changes)) => (Some(executor), changes),
+            None => (None, BTreeMap::new()),
+        };
         // Before the first thread: some kernels show only threads that start later.
         let watched = if self.watch { watch(&cpus) } else { Vec::new() };
         let mut parts = RunThreads::new(common.clone(), CpuWatch::new(watched), self.interrupt.take());
+        parts.actions = actions.map(spawn_actions).transpose()?;
         let (ends, remote) = connect(&common);
         let supplies_here = |id: &OperationId| supplies[id.index()] && common.runs(system.operation(*id).on);
         let feeding: Vec<OperationId> = system.operation_ids().filter(supplies_here).collect();
@@ -275,6 +306,7 @@ impl Node {
             let (probe, drain) = ring(self.ring);
             let mut crew = Crew::new(common.clone(), plan, probe, (&mut cells, &with_bodies), links);
             crew.feed(&mut feeds);
+            changes.remove(&plan.processor).into_iter().for_each(|ring| crew.report_regions(ring));
             if let Err(error) = self.spawn_processor(&mut parts, &mut refusals, crew, plan, drain, *cpu) {
                 parts.abandon();
                 return Err(error);
@@ -459,7 +491,11 @@ impl Prepared {
         RunHandles {
             threads: ChainThreads::new(common(), &processors),
             admissions: AdmissionControl::new(common(), processors.clone()),
-            contracts: ContractControl::new(common(), processors),
+            contracts: ContractControl::new(
+                common(),
+                processors,
+                self.parts.actions.as_ref().map(|one| one.log.clone()),
+            ),
             machine: self.parts.machine.load.clone(),
         }
     }
@@ -524,6 +560,13 @@ fn spawn_coordinator(
     let thread = refusals.check(spawned, "hyoshi-group")?;
     parts.coordinator = Some((thread, ready));
     Ok(())
+}
+
+/// Starts the thread for actions of contracts, at normal priority; it sleeps.
+fn spawn_actions(executor: ActionExecutor) -> Result<ActionsThread, StartError> {
+    let (log, end) = (executor.log.clone(), executor.end.clone());
+    let thread = Spawn::new("hyoshi-actions").stack(STACK).spawn(move || executor.serve());
+    Ok(ActionsThread { thread: thread.map_err(StartError::Thread)?, log, end })
 }
 
 /// The rings to and from other hosts, by host.

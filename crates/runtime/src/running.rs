@@ -22,6 +22,7 @@ use crate::machine_load::{MachineLoad, MachineMonitor};
 use crate::meters::Meters;
 use crate::moves::OperationMoves;
 use crate::processor::ProcessorState;
+use crate::region_actions::{ActionLog, ActionOutcome, ActionsEnd};
 use crate::requests::Requests;
 use crate::watchdog::LateReleases;
 
@@ -220,6 +221,8 @@ pub(crate) struct RunThreads {
     pub watchdog: Option<(SpawnedThread<Vec<LateReleases>>, Arc<Wake>)>,
     /// The thread of the coordinators of groups, if there are any.
     pub coordinator: Option<(SpawnedThread<Vec<GroupSteps>>, Arc<Wake>)>,
+    /// The thread of the actions of contracts, if there are any.
+    pub actions: Option<ActionsThread>,
     pub machine: MachineMonitor,
     cpu_watch: CpuWatch,
     interrupt: Option<Interrupt>,
@@ -232,6 +235,25 @@ pub(crate) struct RunThreads {
     waited: Vec<Option<Span>>,
     /// At the end: the counts of each group, or the panic of the coordinators' thread.
     groups: Result<Vec<GroupSteps>, String>,
+}
+
+/// The thread that executes actions of contracts.
+#[derive(Debug)]
+pub(crate) struct ActionsThread {
+    pub thread: SpawnedThread<()>,
+    pub log: ActionLog,
+    pub end: ActionsEnd,
+}
+
+impl ActionsThread {
+    /// Executes what is left, at most for [`GRACE`].
+    fn finish(&self, common: &CommonState) {
+        let started = std::time::Instant::now();
+        self.end.request(common);
+        while !self.thread.is_finished() && started.elapsed().as_nanos() < u128::from(GRACE.as_nanos()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// The threads of one processor.
@@ -253,12 +275,13 @@ impl RunThreads {
     pub fn new(common: Arc<CommonState>, cpu_watch: CpuWatch, interrupt: Option<Interrupt>) -> Self {
         let (ended_at, complete_until) = (Instant::ZERO, Instant::ZERO);
         let (processors, holds, waited) = (Vec::new(), (CpuClaims::default(), None), Vec::new());
-        let (watchdog, coordinator, over) = (None, None, false);
+        let (watchdog, coordinator, actions, over) = (None, None, None, false);
         RunThreads {
             common,
             processors,
             watchdog,
             coordinator,
+            actions,
             machine: MachineMonitor::default(),
             cpu_watch,
             interrupt,
@@ -320,6 +343,7 @@ impl RunThreads {
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
         self.coordinator.iter().for_each(|(_, begin)| begin.post());
+        self.common.actions.post();
         RunningNode { parts: self, notes, stolen }
     }
 
@@ -384,6 +408,7 @@ impl RunThreads {
             // A panic there ended only the control.
             self.groups = thread.join().map_err(|panic| panic_text(&*panic));
         }
+        self.actions.iter().for_each(|actions| actions.finish(&common));
         common.watchdog.post();
         let watchdog = self.watchdog.take().and_then(|(thread, begin)| {
             begin.post();
@@ -449,6 +474,15 @@ impl RunThreads {
                 let processor = system.processor(part.processor.id).name.clone();
                 notes.push(RunNote::HardCapped { processor, times, paused, demoted });
             }
+        }
+        if let Some(ActionsThread { thread, log, .. }) = &self.actions {
+            let has_begun = |one: &ActionOutcome| one.last.is_some();
+            notes.extend(log.outcomes().into_iter().filter(has_begun).map(RunNote::RegionAction));
+            notes.extend((!thread.is_finished()).then_some(RunNote::ActionsBlocked));
+        }
+        let times = self.common.lost_regions.load(Ordering::Relaxed);
+        if times > 0 {
+            notes.push(RunNote::LostRegions { times });
         }
         let times = self.common.blocked_lanes.load(Ordering::Relaxed);
         if times > 0 {

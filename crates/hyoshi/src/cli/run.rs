@@ -77,6 +77,9 @@ pub(super) struct Arguments {
     /// Allow CPUs that other runs or real-time threads use, too
     #[arg(long)]
     share_cpu: bool,
+    /// Permit the commands that contracts of the file run
+    #[arg(long)]
+    commands: bool,
     #[command(flatten)]
     hosts: HostArguments,
     #[command(flatten)]
@@ -185,7 +188,7 @@ pub(super) fn run(
         None => Node::new(ready.system.clone(), ready.plan.clone()),
     };
     let node = node.strict(arguments.strict).interrupt(interrupt.clone());
-    let node = node.share_cpu(arguments.share_cpu);
+    let node = node.share_cpu(arguments.share_cpu).commands(arguments.commands);
     // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
     let mut bodies = bodies.complete(&ready.system).map_err(CliError::new)?;
@@ -419,6 +422,10 @@ fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
         | RunNote::ProposedMove { .. }
         | RunNote::SkippedSteps(_)
         | RunNote::GroupControlFailed { .. } => (NoteLevel::Degraded, "feedback"),
+        RunNote::RegionAction(outcome) if outcome.failed == 0 => (NoteLevel::Info, "contracts"),
+        RunNote::RegionAction(_) | RunNote::LostRegions { .. } | RunNote::ActionsBlocked => {
+            (NoteLevel::Degraded, "contracts")
+        }
         RunNote::Throttled { .. } => (NoteLevel::Degraded, "kernel"),
         RunNote::Awake => (NoteLevel::Info, "idle states"),
         RunNote::MaySleep { .. } => (NoteLevel::Degraded, "idle states"),

@@ -18,7 +18,7 @@ use hyoshi_model::{Contract, ContractAction, Instant, OperationId, ProcessorId, 
 use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 
 use super::Dispatcher;
-use crate::effects::Effects;
+use crate::effects::{ChangedRegion, Effects};
 use crate::job::Job;
 use crate::operation::OperationState;
 use conditions::{ConditionMeasure, ConditionMonitors};
@@ -157,6 +157,11 @@ impl ProcessorContracts {
         Some(Box::new(ProcessorContracts { all, conditions, next: Instant::ZERO, changes, limited, by_epoch }))
     }
 
+    /// The most changes of regions at once: each may end, and begin.
+    pub fn most_changes(&self) -> usize {
+        self.all.iter().map(|one| 2 * one.actions.len()).sum()
+    }
+
     /// When the next evaluation is due.
     pub fn next(&self) -> Instant {
         self.next
@@ -278,8 +283,8 @@ impl<P: Probe> Dispatcher<P> {
                 };
                 self.decision(now, DispatchDecision::Condition { contract: one.place, condition, value });
             }
-            for RegionChange { from, to, .. } in changes.iter().copied() {
-                self.decision(now, DispatchDecision::Region { contract: one.place, from, to });
+            for change in changes.iter().copied() {
+                self.region_changed(now, one.place, change, effects);
             }
         }
         *next = all.iter().map(|one| one.due).min().unwrap_or(Instant::NEVER);
@@ -296,13 +301,19 @@ impl<P: Probe> Dispatcher<P> {
         contracts.conditions.clear();
         for one in &mut contracts.all {
             let place = one.place;
-            one.machine.end(|RegionChange { from, to, .. }| {
-                self.decision(now, DispatchDecision::Region { contract: place, from, to });
-            });
+            one.machine.end(|change| self.region_changed(now, place, change, effects));
         }
         contracts.combine();
         self.apply_limits(now, &contracts, effects);
         self.contracts = Some(contracts);
+    }
+
+    fn region_changed(&mut self, at: Instant, contract: u16, change: RegionChange, effects: &mut Effects) {
+        let RegionChange { from, to, .. } = change;
+        self.decision(at, DispatchDecision::Region { contract, from, to });
+        if effects.regions.len() < effects.regions.capacity() {
+            effects.regions.push(ChangedRegion { at, contract, from, to });
+        }
     }
 
     fn apply_limits(&mut self, now: Instant, contracts: &ProcessorContracts, effects: &mut Effects) {

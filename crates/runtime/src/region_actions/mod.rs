@@ -1,0 +1,211 @@
+//! Actions of contracts outside of the dispatcher: callbacks, commands, and importance at the CPU broker.
+//!
+//! ```text
+//! section of a processor ─► ring of changed regions ─► one thread at normal priority ─► callback, command, broker
+//! ```
+//!
+//! The thread executes the actions of a region once, when the region begins, in the order of the changes of each
+//! contract. It never polls for changes: sections wake it.
+
+mod commands;
+mod executor;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyoshi_dispatch::ChangedRegion;
+use hyoshi_model::{Contract, ExternalAction, Instant, ProcessorId, System};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::common::CommonState;
+use crate::start_error::StartError;
+pub use commands::COMMAND_LIMIT;
+pub(crate) use executor::ActionExecutor;
+
+/// The changes of regions of one processor that wait for the thread.
+const RING: usize = 1_024;
+
+/// A region of a contract has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionEvent<'a> {
+    /// The contract.
+    pub contract: &'a str,
+    /// The region that has begun.
+    pub region: &'a str,
+    /// The region of the same level that has ended.
+    pub previous: Option<&'a str>,
+    /// When, on the clock of the run.
+    pub at: Instant,
+    /// The time of the run at the call.
+    pub now: Instant,
+}
+
+/// A callback of the program, which a region calls when it begins.
+pub type RegionCallback = Box<dyn FnMut(&RegionEvent<'_>) + Send>;
+
+/// The CPU broker, as contracts use it. Calls may block for a while.
+pub trait BrokerAccess: Send + Sync {
+    /// Sets the importance of a program. An error is the reason.
+    ///
+    /// # Errors
+    ///
+    /// If no broker answers, or it refuses.
+    fn set_importance(&self, program: &str, importance: u32) -> Result<(), String>;
+}
+
+/// What a run may do outside of the dispatcher.
+#[derive(Default)]
+pub(crate) struct RegionActions {
+    pub callbacks: BTreeMap<String, RegionCallback>,
+    /// Whether contracts may run commands.
+    pub commands: bool,
+    pub broker: Option<Arc<dyn BrokerAccess>>,
+}
+
+/// The results of one action of a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActionOutcome {
+    /// The contract.
+    pub contract: String,
+    /// The region.
+    pub region: String,
+    /// The action, such as `call land`.
+    pub action: String,
+    /// How often it was done.
+    pub done: u64,
+    /// How often it failed, was refused or timed out.
+    pub failed: u64,
+    /// The last result; `None` before the first one.
+    pub last: Option<Result<(), String>>,
+}
+
+impl fmt::Display for ActionOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.action)?;
+        match &self.last {
+            None => f.write_str("not requested"),
+            Some(Ok(())) => write!(f, "done {}", times(self.done + self.failed)),
+            Some(Err(reason)) => write!(f, "failed {} of {}: {reason}", self.failed, times(self.done + self.failed)),
+        }?;
+        match (&self.last, self.failed) {
+            (Some(Ok(())), 1..) => write!(f, ", {} failed", self.failed),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+/// The outcomes of all actions here, in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ActionLog(Arc<Mutex<Vec<ActionOutcome>>>);
+
+impl ActionLog {
+    pub fn outcomes(&self) -> Vec<ActionOutcome> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn record(&self, action: usize, result: Result<(), String>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = &mut all[action];
+        match &result {
+            Ok(()) => outcome.done += 1,
+            Err(_) => outcome.failed += 1,
+        }
+        outcome.last = Some(result);
+    }
+}
+
+/// Ends the thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ActionsEnd(Arc<AtomicBool>);
+
+impl ActionsEnd {
+    pub fn request(&self, common: &CommonState) {
+        self.0.store(true, Ordering::Release);
+        common.actions.post();
+    }
+
+    fn requested(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// An action of a region here, ready to be executed.
+struct ReadyAction {
+    /// Its contract and region, by their positions.
+    contract: u16,
+    region: u16,
+    action: ExternalAction,
+    /// The program of a command, looked up at the start.
+    path: PathBuf,
+}
+
+impl RegionActions {
+    /// Checks what the contracts of this process need. `None` if they have no such actions.
+    pub fn prepare(
+        mut self,
+        common: &Arc<CommonState>,
+    ) -> Result<Option<(ActionExecutor, BTreeMap<ProcessorId, Producer<ChangedRegion>>)>, StartError> {
+        let system = common.system.clone();
+        for callback in self.callbacks.keys() {
+            let calls = |action: &ExternalAction| matches!(action, ExternalAction::Call { callback: one } if **one == **callback);
+            if !system.contracts.iter().flat_map(Contract::external_actions).any(|(_, action)| calls(action)) {
+                return Err(StartError::UncalledCallback { callback: callback.clone() });
+            }
+        }
+        let here = (0..).zip(&system.contracts).filter(|(_, contract)| common.runs(contract.processor));
+        let mut actions = Vec::new();
+        for (place, contract) in here {
+            for (region, action) in contract.external_actions() {
+                let path = self.check(&system, (contract, region), action)?;
+                actions.push(ReadyAction { contract: place, region, action: action.clone(), path });
+            }
+        }
+        if actions.is_empty() {
+            return Ok(None);
+        }
+        let on = |one: &ReadyAction| system.contracts[usize::from(one.contract)].processor;
+        let mut rings: Vec<Consumer<ChangedRegion>> = Vec::new();
+        let mut producers = BTreeMap::new();
+        for processor in actions.iter().map(on) {
+            producers.entry(processor).or_insert_with(|| {
+                let (producer, consumer) = RingBuffer::new(RING);
+                rings.push(consumer);
+                producer
+            });
+        }
+        let callbacks = std::mem::take(&mut self.callbacks);
+        let executor = ActionExecutor::new(common.clone(), rings, actions, (callbacks, self.broker));
+        Ok(Some((executor, producers)))
+    }
+
+    /// The path of a command's program; empty for other actions.
+    fn check(
+        &self,
+        system: &System,
+        (contract, region): (&Contract, u16),
+        action: &ExternalAction,
+    ) -> Result<PathBuf, StartError> {
+        let region = || format!("{}.{}", contract.name, contract.regions[usize::from(region)].name);
+        match action {
+            ExternalAction::Call { callback } if !self.callbacks.contains_key(&**callback) => {
+                Err(StartError::NoCallback { callback: callback.to_string(), region: region() })
+            }
+            ExternalAction::Run { .. } if !self.commands => {
+                Err(StartError::CommandsRefused { action: action.text(system), region: region() })
+            }
+            ExternalAction::Run { command } => commands::find(&command[0]).map_err(|reason| StartError::NoCommand {
+                program: command[0].to_string(),
+                region: region(),
+                reason,
+            }),
+            ExternalAction::Call { .. } | ExternalAction::Importance { .. } => Ok(PathBuf::new()),
+        }
+    }
+}
