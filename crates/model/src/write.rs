@@ -97,8 +97,8 @@ pub fn write(system: &System) -> String {
         }
     }
     system.feedback.iter().for_each(|one| write_feedback(&mut text, system, one, &names));
-    for (place, condition) in system.conditions.iter().enumerate() {
-        header(&mut text, "condition", condition);
+    for (place, condition) in system.conditions.iter().enumerate().filter(|(_, one)| one.measure.is_none()) {
+        header(&mut text, "condition", &condition.name);
         let value = system.epochs[0].environment.condition(place);
         value.into_iter().for_each(|value| line(&mut text, "value", number(value)));
     }
@@ -412,7 +412,9 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
         ConditionSource::Latency(scope) => of(scope, "latency"),
         ConditionSource::Set(condition) => {
-            quoted(&format!("condition.{}", plain(&system.conditions[usize::from(*condition)])))
+            let condition = &system.conditions[usize::from(*condition)];
+            let section = if condition.measure.is_some() { "" } else { "condition." };
+            quoted(&format!("{section}{}", plain(&condition.name)))
         }
         ConditionSource::Utilisation(processor) => {
             quoted(&format!("processor.{}.utilisation", plain(&system.processor(*processor).name)))
@@ -1053,9 +1055,11 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
         }
     }
     for (place, condition) in system.conditions.iter().enumerate() {
-        let value = now.condition(place);
-        if let Some(value) = value.filter(|_| epoch > 0 && value != before.condition(place)) {
-            sets.push(format!("\"condition.{}.value\" = {}", plain(condition), number(value)));
+        let (value, name, is_measured) = (now.condition(place), plain(&condition.name), condition.measure.is_some());
+        let differs = if epoch > 0 { value != before.condition(place) } else { is_measured };
+        if let Some(value) = value.filter(|_| differs) {
+            let address = if is_measured { name.to_string() } else { format!("condition.{name}.value") };
+            sets.push(format!("\"{address}\" = {}", number(value)));
         }
     }
     sets

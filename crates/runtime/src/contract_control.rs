@@ -45,6 +45,11 @@ pub enum ContractError {
         /// The names that it has.
         known: Vec<String>,
     },
+    /// The host measures the condition.
+    Measured {
+        /// The name of the condition.
+        condition: String,
+    },
     /// No contract in this process watches the condition.
     Unwatched {
         /// The name of the condition.
@@ -74,6 +79,7 @@ impl ContractError {
                 format!("declare a {what} in the system file")
             }
             ContractError::Unknown { known, .. } => format!("known: {}", known.join(", ")),
+            ContractError::Measured { .. } => "watch a [condition.NAME] instead, or set a region with `force`".into(),
             ContractError::Unwatched { condition } => {
                 format!("watch \"condition.{condition}\" in a contract, or ask the node of another host, with --at")
             }
@@ -88,6 +94,7 @@ impl fmt::Display for ContractError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ContractError::Unknown { what, name, .. } => write!(f, "there is no {what} `{name}`"),
+            ContractError::Measured { condition } => write!(f, "condition `{condition}` is measured"),
             ContractError::Unwatched { condition } => write!(f, "no contract here watches condition `{condition}`"),
             ContractError::Elsewhere { contract, host } => {
                 write!(f, "host `{host}` evaluates contract `{contract}`, in another process")
@@ -116,10 +123,20 @@ impl ContractControl {
     /// If there is no such condition or run, no contract here watches it, or the value is out of range.
     pub fn set(&self, condition: &str, value: f64) -> Result<(), ContractError> {
         let system = &self.common.system;
-        let place = place("condition", condition, system.conditions.iter().map(String::as_str))?;
+        let place = place("condition", condition, system.conditions.iter().map(|one| one.name.as_str()))?;
         if !(-1e9..=1e9).contains(&value) {
             return Err(ContractError::OutOfRange { value });
         }
+        let declared = &system.conditions[usize::from(place)];
+        if declared.measure.is_some() {
+            return Err(ContractError::Measured { condition: condition.to_owned() });
+        }
+        self.pass_condition(place, value)
+    }
+
+    /// Sets a condition, by its position, to a value in the range.
+    pub(crate) fn pass_condition(&self, place: u16, value: f64) -> Result<(), ContractError> {
+        let system = &self.common.system;
         let watches = |one: &Contract| one.conditions.iter().any(|one| one.of == ConditionSource::Set(place));
         let mut on: Vec<ProcessorId> =
             system.contracts.iter().filter(|one| watches(one)).map(|one| one.processor).collect();
@@ -127,7 +144,8 @@ impl ContractControl {
         on.dedup();
         let mut here = self.processors.iter().filter(|one| on.contains(&one.id)).peekable();
         if here.peek().is_none() {
-            return Err(ContractError::Unwatched { condition: condition.to_owned() });
+            let condition = system.conditions[usize::from(place)].name.clone();
+            return Err(ContractError::Unwatched { condition });
         }
         let input = Input::Condition { condition: place, value: (value * 1e6).round() as i64 };
         here.try_for_each(|processor| self.pass(processor, input))

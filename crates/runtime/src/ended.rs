@@ -184,6 +184,15 @@ pub enum RunNote {
     SkippedSteps(GroupSteps),
     /// The results of an action of a contract's region.
     RegionAction(ActionOutcome),
+    /// A condition was not measured, or not always.
+    Unmeasured {
+        /// Its name.
+        condition: String,
+        /// The samples that failed.
+        failed: u64,
+        /// All samples.
+        samples: u64,
+    },
     /// Changes of regions came too fast for their actions.
     LostRegions {
         /// How many.
@@ -311,6 +320,12 @@ impl fmt::Display for RunNote {
             ),
             RunNote::RegionAction(outcome) => {
                 write!(f, "contract `{}`, region `{}`: {outcome}", outcome.contract, outcome.region)
+            }
+            RunNote::Unmeasured { condition, failed, samples } if failed == samples => {
+                write!(f, "nothing measures condition `{condition}` on this machine: it was stale")
+            }
+            RunNote::Unmeasured { condition, failed, samples } => {
+                write!(f, "{failed} of {samples} samples of condition `{condition}` failed")
             }
             RunNote::LostRegions { times } => write!(
                 f,

@@ -10,6 +10,7 @@ use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{HostId, Instant, LoadMeasure, OnOverrun, OperationId, ProcessorId, Span, System};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{FEEDBACK, RELEASE, WATCHDOG};
+use hyoshi_os::sensors::{MachineSensors, SysSensors};
 use hyoshi_os::{
     BusyReader, Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Spawn, SpawnedThread, StealReader,
     ThreadPolicy, allowed_cpus, lock_memory,
@@ -24,8 +25,8 @@ use crate::chain_threads::ChainThreads;
 use crate::claim::{self, CpuClaims};
 use crate::client_rates::ClientRateControl;
 use crate::common::{CommonState, ThreadControl, first_part, object_call};
+use crate::condition_sampler::{ConditionSampler, MeasureSources};
 use crate::context::JobContext;
-use crate::contract_control::ContractControl;
 use crate::coordination::coordinate;
 use crate::cpu_choice::choose_cpus;
 use crate::cpu_watch::{CpuWatch, WatchedCpu};
@@ -68,6 +69,7 @@ pub struct Node {
     stack: usize,
     interrupt: Option<Interrupt>,
     actions: RegionActions,
+    sensors: Box<dyn MachineSensors>,
 }
 
 /// The CPU of each processor.
@@ -108,6 +110,7 @@ impl Node {
             stack: STACK,
             interrupt,
             actions: RegionActions::default(),
+            sensors: Box::new(SysSensors::default()),
         }
     }
 
@@ -150,7 +153,13 @@ impl Node {
         self
     }
 
-    /// Sets the CPU broker for contracts that set the importance of programs.
+    /// Sets the sensors of the machine for contracts that watch them, instead of those in `/sys/class`.
+    pub fn sensors(mut self, sensors: Box<dyn MachineSensors>) -> Self {
+        self.sensors = sensors;
+        self
+    }
+
+    /// Sets the CPU broker for contracts that watch it, or set the importance of programs.
     pub fn broker(mut self, broker: Arc<dyn BrokerAccess>) -> Self {
         self.actions.broker = Some(broker);
         self
@@ -287,6 +296,7 @@ impl Node {
             refusals.take("all", &[refused]);
         }
         let common = Arc::new(CommonState::new(system.clone(), self.host, Instant::ZERO + self.duration));
+        let broker = self.actions.broker.clone();
         let (actions, mut changes) = match std::mem::take(&mut self.actions).prepare(&common)? {
             Some((executor, changes)) => (Some(executor), changes),
             None => (None, BTreeMap::new()),
@@ -362,6 +372,11 @@ impl Node {
             }
         }
         notes.splice(0..0, refused);
+        let sensors = std::mem::replace(&mut self.sensors, Box::new(SysSensors::default()));
+        let sources = MeasureSources { sensors, broker };
+        if let Some(sampler) = ConditionSampler::new(&common, parts.contracts(), sources) {
+            parts.sampler = Some(sampler.spawn().map_err(StartError::Thread)?);
+        }
         notes.extend(no_hard_cap(&system, self.processors()));
         notes.extend(coarse_loads(&system, self.processors().zip(cpus.iter().copied())));
         let awake = match system.forbids_idle_states().then(AwakeCpus::hold) {
@@ -490,12 +505,8 @@ impl Prepared {
         let common = || self.parts.common.clone();
         RunHandles {
             threads: ChainThreads::new(common(), &processors),
-            admissions: AdmissionControl::new(common(), processors.clone()),
-            contracts: ContractControl::new(
-                common(),
-                processors,
-                self.parts.actions.as_ref().map(|one| one.log.clone()),
-            ),
+            admissions: AdmissionControl::new(common(), processors),
+            contracts: self.parts.contracts(),
             machine: self.parts.machine.load.clone(),
         }
     }

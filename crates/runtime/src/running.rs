@@ -16,6 +16,8 @@ use hyoshi_trace::{CpuUser, RingDrain, TraceEvent};
 
 use crate::claim::CpuClaims;
 use crate::common::CommonState;
+use crate::condition_sampler::SamplerThread;
+use crate::contract_control::ContractControl;
 use crate::cpu_watch::{CpuWatch, PendingCpuEvents, ThreadNames, merge, settled};
 use crate::ended::{EndedBy, Finished, LostRecords, RunNote, panic_text};
 use crate::machine_load::{MachineLoad, MachineMonitor};
@@ -173,6 +175,7 @@ impl RunningNode {
         let elapsed = self.parts.ended_at.since(Instant::ZERO);
         let mut notes = std::mem::take(&mut self.notes);
         self.parts.note(&late, &mut notes);
+        notes.extend(self.parts.sampler.take().into_iter().flat_map(SamplerThread::notes));
         let groups = match std::mem::replace(&mut self.parts.groups, Ok(Vec::new())) {
             Ok(groups) => groups,
             Err(message) => {
@@ -223,6 +226,8 @@ pub(crate) struct RunThreads {
     pub coordinator: Option<(SpawnedThread<Vec<GroupSteps>>, Arc<Wake>)>,
     /// The thread of the actions of contracts, if there are any.
     pub actions: Option<ActionsThread>,
+    /// The thread that samples measured conditions, if there are any.
+    pub sampler: Option<SamplerThread>,
     pub machine: MachineMonitor,
     cpu_watch: CpuWatch,
     interrupt: Option<Interrupt>,
@@ -275,13 +280,14 @@ impl RunThreads {
     pub fn new(common: Arc<CommonState>, cpu_watch: CpuWatch, interrupt: Option<Interrupt>) -> Self {
         let (ended_at, complete_until) = (Instant::ZERO, Instant::ZERO);
         let (processors, holds, waited) = (Vec::new(), (CpuClaims::default(), None), Vec::new());
-        let (watchdog, coordinator, actions, over) = (None, None, None, false);
+        let (watchdog, coordinator, actions, sampler, over) = (None, None, None, None, false);
         RunThreads {
             common,
             processors,
             watchdog,
             coordinator,
             actions,
+            sampler,
             machine: MachineMonitor::default(),
             cpu_watch,
             interrupt,
@@ -314,6 +320,12 @@ impl RunThreads {
         &mut self.processors[last]
     }
 
+    /// The contracts of the run.
+    pub fn contracts(&self) -> ContractControl {
+        let processors = self.processors.iter().map(|part| part.processor.clone()).collect();
+        ContractControl::new(self.common.clone(), processors, self.actions.as_ref().map(|one| one.log.clone()))
+    }
+
     /// Sets all threads except the watchdog to normal priority.
     pub fn without_priorities(&self) {
         if let Some((thread, _)) = &self.coordinator {
@@ -344,6 +356,7 @@ impl RunThreads {
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
         self.coordinator.iter().for_each(|(_, begin)| begin.post());
         self.common.actions.post();
+        self.sampler.iter().for_each(SamplerThread::begin);
         RunningNode { parts: self, notes, stolen }
     }
 
@@ -379,6 +392,7 @@ impl RunThreads {
     fn end(&mut self, sink: &mut EventSink<'_>) -> Vec<LateReleases> {
         self.over = true;
         let common = self.common.clone();
+        self.sampler.iter().for_each(SamplerThread::end);
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
             // A broken crew is closed already.

@@ -423,9 +423,10 @@ fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
         | RunNote::SkippedSteps(_)
         | RunNote::GroupControlFailed { .. } => (NoteLevel::Degraded, "feedback"),
         RunNote::RegionAction(outcome) if outcome.failed == 0 => (NoteLevel::Info, "contracts"),
-        RunNote::RegionAction(_) | RunNote::LostRegions { .. } | RunNote::ActionsBlocked => {
-            (NoteLevel::Degraded, "contracts")
-        }
+        RunNote::RegionAction(_)
+        | RunNote::LostRegions { .. }
+        | RunNote::ActionsBlocked
+        | RunNote::Unmeasured { .. } => (NoteLevel::Degraded, "contracts"),
         RunNote::Throttled { .. } => (NoteLevel::Degraded, "kernel"),
         RunNote::Awake => (NoteLevel::Info, "idle states"),
         RunNote::MaySleep { .. } => (NoteLevel::Degraded, "idle states"),

@@ -1134,7 +1134,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\" or \"condition.NAME\".",
+        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\", \"host.NAME.QUANTITY\" or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, DefaultValue, Key, Kind, SECTIONS, Section, Shape};
+use crate::outside::HostQuantity;
 
 /// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
 /// tools. It has keys and their types; only the reader checks relations between keys.
@@ -146,6 +147,9 @@ fn settings() -> Value {
             patterns.insert(pattern, described(kind(key.kind), key.doc));
         }
     }
+    let names = HostQuantity::ALL.map(|(_, name)| name.replace('.', "\\."));
+    let measured = format!("^host\\.[^.]+\\.({})$", names.join("|"));
+    patterns.insert(measured, described(kind(Kind::Real), "A condition that the host measures in a run."));
     let sections = ["operation", "reservation", "link", "host", "condition"]
         .map(|name| (name.to_string(), json!({ "type": "object" })));
     let sections: Map<_, _> = sections.into_iter().collect();

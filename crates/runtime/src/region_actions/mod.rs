@@ -46,8 +46,27 @@ pub struct RegionEvent<'a> {
 /// A callback of the program, which a region calls when it begins.
 pub type RegionCallback = Box<dyn FnMut(&RegionEvent<'_>) + Send>;
 
+/// The requests and grants of all tasks of a CPU broker, each as a part of its cap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BrokerLoad {
+    /// What tasks request.
+    pub asked: f64,
+    /// What the policy grants.
+    pub granted: f64,
+}
+
+impl BrokerLoad {
+    /// What the policy does not grant.
+    pub fn contention(self) -> f64 {
+        (self.asked - self.granted).max(0.0)
+    }
+}
+
 /// The CPU broker, as contracts use it. Calls may block for a while.
 pub trait BrokerAccess: Send + Sync {
+    /// The present requests and grants; `None` if no broker answers.
+    fn load(&self) -> Option<BrokerLoad>;
+
     /// Sets the importance of a program. An error is the reason.
     ///
     /// # Errors

@@ -1,13 +1,15 @@
-//! Actions outside of the dispatcher: `call`, `run`, and the importance of a reservation.
+//! What contracts measure and do outside of the dispatcher: quantities of hosts; `call`, `run`, and the importance of a
+//! reservation.
 
 use super::{ContractReader, addressed};
-use crate::contract::ExternalAction;
+use crate::contract::{ConditionSource, ExternalAction};
 use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::names::Names;
 use crate::file::table::Table;
 use crate::file::value::{InputValue, shortened};
 use crate::ids::{HostId, ProcessorId, ProgramId};
+use crate::outside::HostQuantity;
 
 impl ContractReader<'_, '_> {
     /// `None` if the entry of `do` is another action; `Some(None)`, logged, if it is wrong. `has` is true if one of the
@@ -53,6 +55,27 @@ impl ContractReader<'_, '_> {
         let host = self.contents.brokered.programs[program as usize].host;
         self.must_be_of(log, host, name.place)?;
         Some(ExternalAction::Importance { program: ProgramId(program), importance: to.value as u32 })
+    }
+
+    /// `host.NAME.QUANTITY`.
+    pub(super) fn measured_by_host(&mut self, log: &mut Log, of: AtPlace<&str>) -> Option<ConditionSource> {
+        let conditions = &self.contents.conditions;
+        let found = conditions.iter().position(|one| one.measure.is_some() && one.name == of.value);
+        if let Some(place) = found {
+            let host = conditions[place].measure?.host;
+            self.must_be_of(log, host, of.place)?;
+            return Some(ConditionSource::Set(place as u16));
+        }
+        let (host, quantity) = of.value.strip_prefix("host.")?.split_once('.').unwrap_or((&of.value[5..], ""));
+        if HostQuantity::of_name(quantity).is_none() {
+            let known = HostQuantity::ALL.map(|(_, name)| name).join(", ");
+            log.error(of.place, format!("a host does not measure `{}`", shortened(quantity)))
+                .help(format!("write \"host.NAME.QUANTITY\" with one of: {known}"));
+            return None;
+        }
+        let names = Names::new("host", self.contents.hosts.iter().map(|one| one.name.as_str()));
+        names.find(log, AtPlace::new(host, of.place))?;
+        None
     }
 
     /// What a host measures or sets belongs to the contracts of its processors.
