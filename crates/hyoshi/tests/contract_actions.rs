@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyoshi::{Node, Plan, Strategies, read};
 use serde_json::Value;
 
+use crate::common::broker::Broker;
 use crate::common::running::{Running, start, until};
 use crate::common::{Ended, Place, alone};
 
@@ -130,4 +131,73 @@ fn a_callback_gets_each_change_in_order() {
     assert_eq!(missing.to_string(), "region `power.saving` calls `regions`, but the program has no such callback");
     let uncalled = Node::new(system, plan).on_region("region", |_| ()).start().err().unwrap();
     assert_eq!(uncalled.to_string(), "a callback `region` is set, but no region calls it");
+}
+
+#[test]
+fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_it() {
+    let _alone = alone();
+    let place = Place::new();
+    let _broker = Broker::start(&place, "--scheduler simulated");
+    let socket = format!("--socket {}", place.path().join("run/broker.sock").display());
+    let program = "[reservation.player]\nprogram = ['sleep', '600']\nperiod = '20ms'\nbudget = '5ms'\nimportance = 2\n";
+    let text = file("{ set = 'reservation.player.importance', to = 9 }");
+    let text = text.replace("battery = {", "asked = { of = 'host.station.broker.asked' }, battery = {");
+    let host = "[host.station]\n[processor.main]\nhost = 'station'\n";
+    place.write("system.toml", format!("{text}{program}{host}"));
+    let mut run = begin(&place, &socket);
+    let until_importance = |run: &mut Running, importance: u64| {
+        until(&format!("an importance of {importance}"), || {
+            run.goes_on();
+            let listed = place.hyoshi(&format!("broker list --format json {socket}")).exits(0).json();
+            let task = listed["tasks"].as_array().unwrap().iter().find(|task| task["name"] == "player").cloned();
+            task.filter(|task| task["importance"] == importance)
+        })
+    };
+    until_importance(&mut run, 2);
+    contract(&place, "set battery 10").exits(0);
+    until_importance(&mut run, 9);
+    contract(&place, "set battery 80").exits(0);
+    until_importance(&mut run, 2);
+    // 5 ms of 20 ms are a third of the cap.
+    let asked = |contract: &Value| contract["conditions"][0]["value"].as_f64().is_some_and(|asked| asked > 0.0);
+    until_contract(&place, &mut run, "the load of the broker", asked);
+    // Without a task of that name the broker refuses.
+    place.hyoshi(&format!("broker detach player {socket}")).exits(0);
+    contract(&place, "set battery 10").exits(0);
+    let failed = |contract: &Value| contract["actions"][0]["failed"] == 1;
+    let listed = until_contract(&place, &mut run, "a refusal", failed);
+    assert!(listed["actions"][0]["last"].as_str().unwrap().contains("player"), "{listed}");
+    let report = end(&place, run);
+    let notes = notes(&report);
+    assert!(
+        notes.iter().any(|note| note.contains("reservation.player.importance = 9: failed 1 of 2 times")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn epochs_set_measured_conditions_in_a_simulation_and_operators_cannot() {
+    let _alone = alone();
+    let place = Place::new();
+    let text = file("{ report = 'hot' }").replace("condition.battery' }", "host.local.cpu' }");
+    let text = text.replace("battery < 20", "battery > 0.9").replace("[condition.battery]\nvalue = 80\n", "");
+    let hosts = "[host.local]\n[processor.main]\nhost = 'local'\n";
+    let epochs =
+        "[[epoch]]\nat = '10s'\nset = { 'host.local.cpu' = 0.95 }\n[[epoch]]\nat = '20s'\nset.host.local.cpu = 0.5\n";
+    place.write("simulated.toml", format!("{text}{hosts}{epochs}"));
+    let simulated = place.hyoshi("sim simulated.toml --format json").json();
+    let changes = simulated["contracts"][0]["changes"].as_array().unwrap().iter();
+    let of =
+        |change: &Value| (change["at_ns"].as_u64().unwrap() / 1_000_000, change["to"].as_str().unwrap().to_owned());
+    let expected = [(0, "normal"), (10_000, "saving"), (20_000, "normal")].map(|(at, to)| (at, to.to_owned()));
+    assert_eq!(changes.map(of).collect::<Vec<_>>(), expected);
+
+    place.write("system.toml", format!("{text}{hosts}"));
+    let mut run = begin(&place, "");
+    let measured = |contract: &Value| contract["conditions"][0]["value"].is_number();
+    until_contract(&place, &mut run, "a utilisation", measured);
+    let refused = contract(&place, "set host.local.cpu 1").exits(2);
+    assert!(refused.err.contains("condition `host.local.cpu` is measured"), "{}", refused.err);
+    end(&place, run);
+    place.hyoshi("trace replay run.hyo").exits(0);
 }

@@ -55,6 +55,11 @@ impl HostQuantity {
         HostQuantity::ALL.into_iter().find(|(_, known)| *known == name).map(|(quantity, _)| quantity)
     }
 
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        HostQuantity::ALL[self as usize].1
+    }
+
     /// True if the CPU broker reports it.
     pub fn is_of_broker(self) -> bool {
         matches!(self, HostQuantity::BrokerAsked | HostQuantity::BrokerGranted | HostQuantity::BrokerContention)

@@ -20,6 +20,7 @@ use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ClientRates, ServedObject};
+use crate::outside::{HostMeasure, OutsideCondition};
 use crate::program::{AdvocateWords, Broker};
 use crate::standby::Admissions;
 use crate::system::{
@@ -398,6 +399,16 @@ fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dy
     }
 }
 
+/// `condition.NAME`, or `host.NAME.QUANTITY`.
+fn condition_address(system: &System, condition: &OutsideCondition) -> String {
+    match condition.measure {
+        None => format!("condition.{}", plain(&condition.name)),
+        Some(HostMeasure { host, quantity }) => {
+            format!("host.{}.{}", plain(&system.hosts[host.index()].name), quantity.name())
+        }
+    }
+}
+
 /// `name = { of = "operation.track.latency", ... }`.
 fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) -> String) -> String {
     let operation =
@@ -412,9 +423,7 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
         ConditionSource::Latency(scope) => of(scope, "latency"),
         ConditionSource::Set(condition) => {
-            let condition = &system.conditions[usize::from(*condition)];
-            let section = if condition.measure.is_some() { "" } else { "condition." };
-            quoted(&format!("{section}{}", plain(&condition.name)))
+            quoted(&condition_address(system, &system.conditions[usize::from(*condition)]))
         }
         ConditionSource::Utilisation(processor) => {
             quoted(&format!("processor.{}.utilisation", plain(&system.processor(*processor).name)))
@@ -1055,10 +1064,11 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
         }
     }
     for (place, condition) in system.conditions.iter().enumerate() {
-        let (value, name, is_measured) = (now.condition(place), plain(&condition.name), condition.measure.is_some());
+        let (value, is_measured) = (now.condition(place), condition.measure.is_some());
         let differs = if epoch > 0 { value != before.condition(place) } else { is_measured };
         if let Some(value) = value.filter(|_| differs) {
-            let address = if is_measured { name.to_string() } else { format!("condition.{name}.value") };
+            let key = if is_measured { "" } else { ".value" };
+            let address = format!("{}{key}", condition_address(system, condition));
             sets.push(format!("\"{address}\" = {}", number(value)));
         }
     }

@@ -42,7 +42,7 @@ use super::output::{
     FLUSH, RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish, try_out, unix_now,
 };
 #[cfg(feature = "broker")]
-use super::programs::RunningPrograms;
+use super::programs::{RunningPrograms, SharedBroker};
 use super::proved::Analysing;
 #[cfg(not(feature = "broker"))]
 use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPrograms};
@@ -202,6 +202,10 @@ pub(super) fn run(
     let socket = arguments.socket.as_deref();
     #[cfg(not(feature = "broker"))]
     let socket = None;
+    #[cfg(feature = "broker")]
+    {
+        node = node.broker(Arc::new(SharedBroker::new(socket)));
+    }
     // First: programs are admitted beside the lanes.
     let cpus = node.cpus().map_err(not_started)?;
     let mut lanes = LanePromises::send(&ready.system, &cpus, socket);
