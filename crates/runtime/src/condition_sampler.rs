@@ -111,7 +111,7 @@ impl ConditionSampler {
                 return self.notes();
             }
             self.sample(&mut cpu);
-            next = (next + self.every).max(self.common.now());
+            next = (next + self.every).max(self.common.now() + SHORTEST);
         }
     }
 

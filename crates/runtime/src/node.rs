@@ -213,9 +213,11 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If the system sets a CPU that this process may not use, or that another program uses.
+    /// If the system sets a CPU that this process may not use, or that another program uses; or if a callback or command
+    /// of a contract is missing or not permitted.
     pub fn cpus(&mut self) -> Result<Vec<(ProcessorId, u32)>, StartError> {
         if self.placed.is_none() {
+            self.actions.check(&self.system, &self.processors().collect())?;
             self.placed = Some(self.choose_cpus()?);
         }
         let cpus = self.placed.iter().flat_map(|placed| placed.cpus.iter().copied());
@@ -297,10 +299,11 @@ impl Node {
         }
         let common = Arc::new(CommonState::new(system.clone(), self.host, Instant::ZERO + self.duration));
         let broker = self.actions.broker.clone();
-        let (actions, mut changes) = match std::mem::take(&mut self.actions).prepare(&common)? {
-            Some((executor, changes)) => (Some(executor), changes),
-            None => (None, BTreeMap::new()),
-        };
+        let (actions, mut changes) =
+            match std::mem::take(&mut self.actions).prepare(&common, &self.processors().collect())? {
+                Some((executor, changes)) => (Some(executor), changes),
+                None => (None, BTreeMap::new()),
+            };
         // Before the first thread: some kernels show only threads that start later.
         let watched = if self.watch { watch(&cpus) } else { Vec::new() };
         let mut parts = RunThreads::new(common.clone(), CpuWatch::new(watched), self.interrupt.take());

@@ -107,8 +107,12 @@ impl ActionExecutor {
     }
 
     fn change(&mut self, change: ChangedRegion) {
+        let regions = &self.common.system.contracts[usize::from(change.contract)].regions;
+        let parent = |region: u16| regions[usize::from(region)].rules.parent;
+        let level = change.to.map(parent);
         let active = &mut self.active[usize::from(change.contract)];
-        active.retain(|region| Some(*region) != change.from);
+        // Also those of its level whose end was lost.
+        active.retain(|region| Some(*region) != change.from && level != Some(parent(*region)));
         active.extend(change.to);
         if let Some(region) = change.to {
             for place in 0..self.actions.len() {

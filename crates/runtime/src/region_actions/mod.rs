@@ -10,7 +10,7 @@
 mod commands;
 mod executor;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -166,26 +166,38 @@ struct ReadyAction {
 }
 
 impl RegionActions {
-    /// Checks what the contracts of this process need. `None` if they have no such actions.
-    pub fn prepare(
-        mut self,
-        common: &Arc<CommonState>,
-    ) -> Result<Option<(ActionExecutor, BTreeMap<ProcessorId, Producer<ChangedRegion>>)>, StartError> {
-        let system = common.system.clone();
+    /// Checks what the contracts on these processors need, and looks up their commands.
+    fn ready(&self, system: &System, here: &BTreeSet<ProcessorId>) -> Result<Vec<ReadyAction>, StartError> {
         for callback in self.callbacks.keys() {
             let calls = |action: &ExternalAction| matches!(action, ExternalAction::Call { callback: one } if **one == **callback);
             if !system.contracts.iter().flat_map(Contract::external_actions).any(|(_, action)| calls(action)) {
                 return Err(StartError::UncalledCallback { callback: callback.clone() });
             }
         }
-        let here = (0..).zip(&system.contracts).filter(|(_, contract)| common.runs(contract.processor));
+        let contracts = (0..).zip(&system.contracts).filter(|(_, contract)| here.contains(&contract.processor));
         let mut actions = Vec::new();
-        for (place, contract) in here {
+        for (place, contract) in contracts {
             for (region, action) in contract.external_actions() {
-                let path = self.check(&system, (contract, region), action)?;
+                let path = self.program(system, (contract, region), action)?;
                 actions.push(ReadyAction { contract: place, region, action: action.clone(), path });
             }
         }
+        Ok(actions)
+    }
+
+    /// Checks what the contracts on these processors need.
+    pub fn check(&self, system: &System, here: &BTreeSet<ProcessorId>) -> Result<(), StartError> {
+        self.ready(system, here).map(drop)
+    }
+
+    /// The thread for the actions, and a ring for each processor; `None` if the contracts here have no such actions.
+    pub fn prepare(
+        mut self,
+        common: &Arc<CommonState>,
+        here: &BTreeSet<ProcessorId>,
+    ) -> Result<Option<(ActionExecutor, BTreeMap<ProcessorId, Producer<ChangedRegion>>)>, StartError> {
+        let system = common.system.clone();
+        let actions = self.ready(&system, here)?;
         if actions.is_empty() {
             return Ok(None);
         }
@@ -205,7 +217,7 @@ impl RegionActions {
     }
 
     /// The path of a command's program; empty for other actions.
-    fn check(
+    fn program(
         &self,
         system: &System,
         (contract, region): (&Contract, u16),
