@@ -60,10 +60,34 @@ pub struct Effects {
     /// Started jobs that were cancelled from outside: complete each as soon as it can be stopped. They accumulate until
     /// the caller takes them.
     pub cancelled: Vec<Slot>,
+    /// Regions of contracts that have ended or begun. They accumulate until the caller drains them; those beyond the
+    /// capacity are left out, so callers without use for them may ignore them.
+    pub regions: Vec<ChangedRegion>,
     /// The run ends: critical overload has lasted, and the file's rule is to stop.
     pub stop: bool,
     /// The scheduling work of the input.
     pub work: SchedulerWork,
+}
+
+impl Effects {
+    pub(crate) fn add_region(&mut self, region: ChangedRegion) {
+        if self.regions.len() < self.regions.capacity() {
+            self.regions.push(region);
+        }
+    }
+}
+
+/// A region of a contract has ended, another one of its level has begun, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedRegion {
+    /// When.
+    pub at: Instant,
+    /// The contract's position in the system.
+    pub contract: u16,
+    /// The region that has ended.
+    pub from: Option<u16>,
+    /// The region that has begun.
+    pub to: Option<u16>,
 }
 
 /// An operation that has left its processor.

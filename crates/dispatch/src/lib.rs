@@ -28,7 +28,7 @@ pub mod timers;
 pub mod transport;
 
 pub use dispatcher::{Dispatcher, EvaluatedContract, JoinRefusal};
-pub use effects::{DepartedOperation, Effects, OverrunAction, Run, SchedulerWork};
+pub use effects::{ChangedRegion, DepartedOperation, Effects, OverrunAction, Run, SchedulerWork};
 pub use job::{Job, JobState};
 pub use kernel::Kernel;
 pub use lane::{LaneMask, LaneState, lanes_of, levels_of, plans};

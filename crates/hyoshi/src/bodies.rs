@@ -11,7 +11,7 @@ use hyoshi_model::System;
 use hyoshi_node::Objects;
 #[cfg(feature = "orb")]
 use hyoshi_orb::Interface;
-use hyoshi_runtime::{Body, JobContext, Node, RunHandles};
+use hyoshi_runtime::{Body, JobContext, Node, RegionCallback, RegionEvent, RunHandles};
 
 /// Bodies by operation; operations without one do built-in work.
 ///
@@ -24,6 +24,7 @@ pub struct Bodies {
     objects: Objects,
     channel_users: Vec<ChannelUser>,
     handle_users: Vec<HandleUser>,
+    region_callbacks: Vec<(String, RegionCallback)>,
     later: Option<Later>,
 }
 
@@ -134,6 +135,27 @@ impl Bodies {
         self
     }
 
+    /// Adds the callback that regions of contracts call by this name when they begin (`do = [{ call = "land" }]`). One
+    /// thread at normal priority calls all callbacks, in the order of the changes of each contract: it should return
+    /// soon.
+    ///
+    /// ```
+    /// use hyoshi::Bodies;
+    ///
+    /// let bodies = Bodies::new().on_region("land", |event| {
+    ///     println!("{} begins in {}, after {:?}", event.region, event.contract, event.previous);
+    /// });
+    /// # drop(bodies);
+    /// ```
+    pub fn on_region(
+        mut self,
+        name: impl Into<String>,
+        callback: impl FnMut(&RegionEvent<'_>) + Send + 'static,
+    ) -> Self {
+        self.region_callbacks.push((name.into(), Box::new(callback)));
+        self
+    }
+
     /// With the bodies that are created from the system.
     pub(crate) fn complete(mut self, system: &System) -> Result<Bodies, Box<dyn Error>> {
         while let Some(make) = self.later.take() {
@@ -143,6 +165,7 @@ impl Bodies {
             self.objects.extend(more.objects);
             self.channel_users.extend(more.channel_users);
             self.handle_users.extend(more.handle_users);
+            self.region_callbacks.extend(more.region_callbacks);
             self.later = more.later;
         }
         #[cfg(feature = "orb")]
@@ -174,7 +197,8 @@ impl Bodies {
 
     /// Adds the bodies to a node that will run `system`.
     pub fn install(self, system: &System, node: Node) -> Result<Node, Box<dyn Error>> {
-        let given = self.complete(system)?.given;
+        let Bodies { given, region_callbacks, .. } = self.complete(system)?;
+        let node = region_callbacks.into_iter().fold(node, |node, (name, callback)| node.on_region(name, callback));
         Ok(given.into_iter().fold(node, |node, (operation, body)| node.body(operation, body)))
     }
 }

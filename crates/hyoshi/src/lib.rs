@@ -62,8 +62,9 @@ pub use hyoshi_node::{IdlPayload, object};
 #[cfg(feature = "orb")]
 pub use hyoshi_orb as orb;
 pub use hyoshi_runtime::{
-    AdmissionControl, AdmissionError, AdmittedOperation, Body, ChooseError, ContractControl, ContractError,
-    ContractState, EmitError, JobContext, Node, RunHandles, RunningNode, SharedError, SharedValue,
+    ActionOutcome, AdmissionControl, AdmissionError, AdmittedOperation, Body, ChooseError, ContractControl,
+    ContractError, ContractState, EmitError, JobContext, Node, RegionEvent, RunHandles, RunningNode, SharedError,
+    SharedValue,
 };
 pub use hyoshi_sched::{Discipline, Plan, Strategies, Strategy, Traits, Urgency, analyse};
 pub use hyoshi_sim::simulate;

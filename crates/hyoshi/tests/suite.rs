@@ -21,6 +21,7 @@ mod call_types;
 mod calls;
 mod check;
 mod claims;
+mod contract_actions;
 mod contracts;
 mod corba_events;
 mod costs;

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use core::ops::Deref;
 
-use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion};
+use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction};
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
@@ -268,6 +268,11 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
             ContractAction::Disable { operation } => is_known(operation),
             ContractAction::Report { .. } => true,
+            ContractAction::External(ExternalAction::Importance { program, .. }) => {
+                program.index() < contents.brokered.programs.len()
+            }
+            ContractAction::External(ExternalAction::Run { command }) => !command.is_empty(),
+            ContractAction::External(ExternalAction::Call { .. }) => true,
         })
 }
 

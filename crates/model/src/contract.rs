@@ -2,11 +2,12 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::feedback::LatencyScope;
-use crate::ids::{HostId, OperationId, ProcessorId};
+use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
 use crate::time::Span;
@@ -106,6 +107,56 @@ pub enum ContractAction {
         /// The text.
         text: Box<str>,
     },
+    /// The node does this outside of the dispatcher.
+    External(ExternalAction),
+}
+
+/// What a node does outside of the dispatcher when a region begins. Simulations and replays only list it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExternalAction {
+    /// The program's callback of this name is called.
+    Call {
+        /// The name.
+        callback: Box<str>,
+    },
+    /// An external command runs.
+    Run {
+        /// The program and its arguments, at least one word.
+        command: Vec<Box<str>>,
+    },
+    /// The CPU broker uses this importance for a program while the region is active.
+    Importance {
+        /// The program.
+        program: ProgramId,
+        /// Its importance.
+        importance: u32,
+    },
+}
+
+impl ExternalAction {
+    /// As in reports: `call land`, `run notify-send low`, `reservation.player.importance = 9`.
+    pub fn text(&self, contents: &Contents) -> String {
+        match self {
+            ExternalAction::Call { callback } => format!("call {callback}"),
+            ExternalAction::Run { command } => format!("run {}", command.join(" ")),
+            ExternalAction::Importance { program, importance } => {
+                let program = &contents.brokered.programs[program.index()].name;
+                format!("reservation.{program}.importance = {importance}")
+            }
+        }
+    }
+}
+
+impl Contract {
+    /// Its actions outside of the dispatcher, each with the position of its region.
+    pub fn external_actions(&self) -> impl Iterator<Item = (u16, &ExternalAction)> {
+        (0..).zip(&self.regions).flat_map(|(place, region)| {
+            region.actions.iter().filter_map(move |action| match action {
+                ContractAction::External(action) => Some((place, action)),
+                _ => None,
+            })
+        })
+    }
 }
 
 /// A value of a contract that one processor computes and another one needs, on the same host or on another one.
@@ -171,35 +222,49 @@ impl Stay {
     }
 }
 
-impl ConditionSource {
-    /// The processor that measures it; `None` for a value from outside, which the contract's processor has.
-    pub fn processor(&self, contents: &Contents) -> Option<ProcessorId> {
-        let last = match self {
+impl Contract {
+    /// The processor that measures one of its conditions. A value from outside is set where the contract is evaluated.
+    pub fn measured_on(&self, contents: &Contents, of: &ConditionSource) -> ProcessorId {
+        let last = match of {
             ConditionSource::MissRatio(scope) | ConditionSource::Latency(scope) => match scope {
                 LatencyScope::Operations(ids) => ids.last(),
                 LatencyScope::Chain(place) => contents.chains[*place as usize].path.last(),
             },
-            ConditionSource::Utilisation(processor) => return Some(*processor),
-            ConditionSource::Set(_) => None,
+            ConditionSource::Utilisation(processor) => return *processor,
+            ConditionSource::Set(condition) => {
+                let host = contents.conditions[usize::from(*condition)].measure.map(|measure| measure.host);
+                return host.map_or(self.processor, |host| self.processor_on(contents, host));
+            }
         };
-        last.map(|id| contents.operation(*id).on)
+        last.map_or(self.processor, |id| contents.operation(*id).on)
     }
-}
 
-impl Contract {
+    /// Its own processor, if that is on the host; otherwise the first one there.
+    pub fn processor_on(&self, contents: &Contents, host: HostId) -> ProcessorId {
+        let is_there = |id: &ProcessorId| contents.processor(*id).host == host;
+        let all = (0..contents.processors.len() as u32).map(ProcessorId);
+        core::iter::once(self.processor).chain(all).find(is_there).unwrap_or(self.processor)
+    }
+
     /// The processors that apply its settings. Operations that follow a rate may be on other processors than its root.
     fn set_on(&self, contents: &Contents) -> BTreeSet<ProcessorId> {
-        let (mut limited, mut disabled) = (BTreeSet::new(), BTreeSet::new());
+        let (mut limited, mut disabled, mut found) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for action in self.regions.iter().flat_map(|region| &region.actions) {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => _ = limited.insert(*operation),
                 ContractAction::Disable { operation } => _ = disabled.insert(*operation),
-                ContractAction::Report { .. } => {}
+                ContractAction::External(ExternalAction::Importance { program, .. }) => {
+                    let host = contents.brokered.programs[program.index()].host;
+                    found.insert(self.processor_on(contents, host));
+                }
+                ContractAction::Report { .. } | ContractAction::External(_) => {}
             }
         }
         let follows = |id: &OperationId| contents.adapted_by(*id).is_some_and(|root| limited.contains(&root));
         let all = (0..contents.operations.len() as u32).map(OperationId);
-        all.filter(|id| disabled.contains(id) || follows(id)).map(|id| contents.operation(id).on).collect()
+        let set = all.filter(|id| disabled.contains(id) || follows(id));
+        found.extend(set.map(|id| contents.operation(id).on));
+        found
     }
 }
 
@@ -240,9 +305,9 @@ impl Contents {
         let mut routes = Vec::new();
         for (contract, one) in (0..).zip(&self.contracts) {
             for (condition, declared) in (0..).zip(&one.conditions) {
-                let from = declared.of.processor(self).filter(|from| *from != one.processor);
+                let (from, to) = (one.measured_on(self, &declared.of), one.processor);
                 let content = RouteContent::Condition(condition);
-                routes.extend(from.map(|from| ContractRoute { contract, content, from, to: one.processor }));
+                routes.extend((from != to).then_some(ContractRoute { contract, content, from, to }));
             }
             let to = one.set_on(self);
             let settings = to.into_iter().filter(|to| *to != one.processor);
@@ -261,7 +326,7 @@ impl Contents {
     pub fn contracts_on(&self, processor: ProcessorId) -> Vec<u16> {
         let concerned = |one: &Contract| {
             one.processor == processor
-                || one.conditions.iter().any(|condition| condition.of.processor(self) == Some(processor))
+                || one.conditions.iter().any(|condition| one.measured_on(self, &condition.of) == processor)
                 || one.set_on(self).contains(&processor)
         };
         let here = (0..).zip(&self.contracts).filter(|(_, one)| concerned(one));
@@ -278,7 +343,7 @@ impl Contents {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => limited.push(*operation),
                 ContractAction::Disable { operation } => follow[operation.index()] = true,
-                ContractAction::Report { .. } => {}
+                ContractAction::Report { .. } | ContractAction::External(_) => {}
             }
         }
         let mut changed = follow.contains(&true);

@@ -64,6 +64,7 @@ pub mod hard_cap;
 pub mod ids;
 pub mod network;
 pub mod object;
+pub mod outside;
 pub mod predicate;
 pub mod program;
 pub mod quantity;
@@ -76,8 +77,8 @@ pub mod write;
 
 pub use checked::System;
 pub use contract::{
-    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractRoute, RegionRules, RouteContent,
-    Stay, WindowSummary,
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractRoute, ExternalAction, RegionRules,
+    RouteContent, Stay, WindowSummary,
 };
 pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,
@@ -100,6 +101,7 @@ pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
 pub use network::{Dscp, NetworkDevice, TrafficClass};
 pub use object::{ClientCeiling, ClientName, ClientRates, ServedObject};
+pub use outside::{HostMeasure, HostQuantity, OutsideCondition};
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use standby::Admissions;

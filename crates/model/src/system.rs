@@ -14,6 +14,7 @@ use crate::hard_cap::HardCap;
 use crate::ids::{HostId, JobId, OperationId, ProcessorId, ProgramId, ResourceId};
 use crate::network::NetworkDevice;
 use crate::object::{ClientRates, ServedObject};
+use crate::outside::OutsideCondition;
 use crate::program::{Brokered, Program};
 use crate::standby::Admissions;
 use crate::time::{Instant, Span};
@@ -48,8 +49,8 @@ pub struct Contents {
     pub epochs: Vec<Epoch>,
     /// Loops that adapt rates, each on another processor.
     pub feedback: Vec<FeedbackLoop>,
-    /// The names of conditions that programs, operators and epochs set, in the file's order.
-    pub conditions: Vec<String>,
+    /// Conditions with values from outside: the declared ones in the file's order, then measured ones.
+    pub conditions: Vec<OutsideCondition>,
     /// Contracts, in the file's order.
     pub contracts: Vec<Contract>,
     /// Programs under the CPU broker.

@@ -8,7 +8,9 @@ use alloc::{format, string::String, string::ToString, vec, vec::Vec};
 use core::fmt::Write;
 
 use crate::checked::System;
-use crate::contract::{Condition, ConditionSource, Contract, ContractAction, ContractRegion, Stay, WindowSummary};
+use crate::contract::{
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, Stay, WindowSummary,
+};
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
@@ -18,6 +20,7 @@ use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ClientRates, ServedObject};
+use crate::outside::{HostMeasure, OutsideCondition};
 use crate::program::{AdvocateWords, Broker};
 use crate::standby::Admissions;
 use crate::system::{
@@ -95,8 +98,8 @@ pub fn write(system: &System) -> String {
         }
     }
     system.feedback.iter().for_each(|one| write_feedback(&mut text, system, one, &names));
-    for (place, condition) in system.conditions.iter().enumerate() {
-        header(&mut text, "condition", condition);
+    for (place, condition) in system.conditions.iter().enumerate().filter(|(_, one)| one.measure.is_none()) {
+        header(&mut text, "condition", &condition.name);
         let value = system.epochs[0].environment.condition(place);
         value.into_iter().for_each(|value| line(&mut text, "value", number(value)));
     }
@@ -385,7 +388,7 @@ fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dy
     line(text, "on", quoted(&plain(&system.processor(one.processor).name)));
     let conditions: Vec<String> = one.conditions.iter().map(|one| condition(system, one, names)).collect();
     line(text, "watch", format!("{{ {} }}", conditions.join(", ")));
-    let keys = |region: &ContractRegion| region_keys(region, names);
+    let keys = |region: &ContractRegion| region_keys(system, region, names);
     for (place, region) in (0..).zip(&one.regions).filter(|(_, region)| region.rules.parent.is_none()) {
         let _ = writeln!(text, "\n[[contract.{}.region]]", key_of(&plain(&one.name)));
         keys(region).into_iter().for_each(|(key, value)| line(text, key, value));
@@ -393,6 +396,16 @@ fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dy
         let inner: Vec<String> = inner.map(|inner| table(keys(inner))).collect();
         if !inner.is_empty() {
             line(text, "region", format!("[{}]", inner.join(", ")));
+        }
+    }
+}
+
+/// `condition.NAME`, or `host.NAME.QUANTITY`.
+fn condition_address(system: &System, condition: &OutsideCondition) -> String {
+    match condition.measure {
+        None => format!("condition.{}", plain(&condition.name)),
+        Some(HostMeasure { host, quantity }) => {
+            format!("host.{}.{}", plain(&system.hosts[host.index()].name), quantity.name())
         }
     }
 }
@@ -411,7 +424,7 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
         ConditionSource::Latency(scope) => of(scope, "latency"),
         ConditionSource::Set(condition) => {
-            quoted(&format!("condition.{}", plain(&system.conditions[usize::from(*condition)])))
+            quoted(&condition_address(system, &system.conditions[usize::from(*condition)]))
         }
         ConditionSource::Utilisation(processor) => {
             quoted(&format!("processor.{}.utilisation", plain(&system.processor(*processor).name)))
@@ -427,7 +440,11 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
     format!("{} = {}", one.name, table(keys))
 }
 
-fn region_keys(region: &ContractRegion, names: &dyn Fn(&[OperationId]) -> String) -> Vec<(&'static str, String)> {
+fn region_keys(
+    system: &System,
+    region: &ContractRegion,
+    names: &dyn Fn(&[OperationId]) -> String,
+) -> Vec<(&'static str, String)> {
     let rules = &region.rules;
     let mut keys = alloc::vec![("name", quoted(&region.name))];
     keys.extend(rules.enter.as_ref().map(|enter| ("enter", quoted(enter.text()))));
@@ -457,12 +474,27 @@ fn region_keys(region: &ContractRegion, names: &dyn Fn(&[OperationId]) -> String
             table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])
         }
         ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
+        ContractAction::External(action) => external_action(system, action),
     });
     let actions: Vec<String> = actions.collect();
     if !actions.is_empty() {
         keys.push(("do", format!("[{}]", actions.join(", "))));
     }
     keys
+}
+
+fn external_action(system: &System, action: &ExternalAction) -> String {
+    table(match action {
+        ExternalAction::Call { callback } => alloc::vec![("call", quoted(callback))],
+        ExternalAction::Run { command } => {
+            let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+            alloc::vec![("run", format!("[{}]", words.join(", ")))]
+        }
+        ExternalAction::Importance { program, importance } => {
+            let address = format!("reservation.{}.importance", system.program(*program).name);
+            alloc::vec![("set", quoted(&address)), ("to", importance.to_string())]
+        }
+    })
 }
 
 fn table(keys: Vec<(&str, String)>) -> String {
@@ -1033,9 +1065,12 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
         }
     }
     for (place, condition) in system.conditions.iter().enumerate() {
-        let value = now.condition(place);
-        if let Some(value) = value.filter(|_| epoch > 0 && value != before.condition(place)) {
-            sets.push(format!("\"condition.{}.value\" = {}", plain(condition), number(value)));
+        let (value, is_measured) = (now.condition(place), condition.measure.is_some());
+        let differs = if epoch > 0 { value != before.condition(place) } else { is_measured };
+        if let Some(value) = value.filter(|_| differs) {
+            let key = if is_measured { "" } else { ".value" };
+            let address = format!("{}{key}", condition_address(system, condition));
+            sets.push(format!("\"{address}\" = {}", number(value)));
         }
     }
     sets

@@ -1,6 +1,9 @@
 //! Contracts: what the file means, and that it is written back.
 
-use hyoshi_model::{ConditionSource, ContractAction, LatencyScope, OperationId, Span, Stay, WindowSummary, read};
+use hyoshi_model::{
+    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, LatencyScope, OperationId, Span, Stay,
+    WindowSummary, read,
+};
 
 const SYSTEM: &str = "name = 'contracts'
     [operation.track]
@@ -89,4 +92,104 @@ fn contracts_with_a_higher_precedence_come_first() {
         [contract.third]\nprecedence = 3\n[[contract.third.region]]\nname = 'only'";
     let system = read(&format!("{SYSTEM}{more}"), "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     assert_eq!(system.contracts_on(system.contracts[0].processor), [1, 0, 2]);
+}
+
+const OUTSIDE: &str = "name = 'outside'
+    [host.drone]
+    [host.station]
+    [processor.air]
+    host = 'drone'
+    [processor.ground]
+    host = 'station'
+    [operation.fly]
+    on = 'air'
+    every = '20ms'
+    wcet = '1ms'
+    [operation.see]
+    on = 'ground'
+    every = '20ms'
+    wcet = '1ms'
+    [reservation.player]
+    program = ['player']
+    host = 'station'
+    period = '20ms'
+    [condition.mode]
+    value = 1
+    [contract.heat]
+    [contract.heat.watch]
+    heat = { of = 'host.station.temperature', max_age = '5s' }
+    asked = { of = 'host.station.broker.asked' }
+    again = { of = 'host.station.temperature' }
+    mode = { of = 'condition.mode' }
+    [[contract.heat.region]]
+    name = 'hot'
+    enter = 'heat > 80 && asked > again * mode'
+    do = [{ set = 'reservation.player.importance', to = 9 }, { call = 'cool' }, { run = ['fan', 'on'] }]
+    [[contract.heat.region]]
+    name = 'normal'
+    [[epoch]]
+    at = '0s'
+    set = { 'host.station.temperature' = 90.5 }
+    [[epoch]]
+    at = '5s'
+    set = { 'host.station.broker.asked' = 1.5, 'host.drone.enabled' = false, 'condition.mode.value' = 2 }
+    [[epoch]]
+    at = '6s'
+    set.host.station.broker.asked = 0.5";
+
+#[test]
+fn measured_conditions_and_outside_actions_are_read_as_written_and_written_as_read() {
+    let system = read(OUTSIDE, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let one = &system.contracts[0];
+    // Its host has the second processor.
+    assert_eq!(one.processor.index(), 1);
+    let measured = |quantity| Some(HostMeasure { host: HostId(1), quantity });
+    let conditions: Vec<_> = system.conditions.iter().map(|one| (one.name.as_str(), one.measure)).collect();
+    let temperature = ("host.station.temperature", measured(HostQuantity::Temperature));
+    let asked = ("host.station.broker.asked", measured(HostQuantity::BrokerAsked));
+    assert_eq!(conditions, [("mode", None), temperature, asked]);
+    let sources: Vec<_> = one.conditions.iter().map(|one| one.of.clone()).collect();
+    assert_eq!(sources, [1, 2, 1, 0].map(ConditionSource::Set));
+    let of = |place| system.epochs.iter().map(move |epoch| epoch.environment.condition(place)).collect::<Vec<_>>();
+    assert_eq!(of(1), [Some(90_500_000); 3]);
+    assert_eq!(of(2), [None, Some(1_500_000), Some(500_000)]);
+    let texts: Vec<_> = one.external_actions().map(|(region, action)| (region, action.text(&system))).collect();
+    assert_eq!(texts, ["reservation.player.importance = 9", "call cool", "run fan on"].map(|text| (0, text.into())));
+    let written = hyoshi_model::write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    assert_eq!(again, system);
+}
+
+#[test]
+fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
+    let action = "{ call = 'cool' }";
+    let many: String = (0..65).map(|_| "'x', ").collect();
+    let many = format!("{{ run = [{many}] }}");
+    for (from, to, error) in [
+        (action, "{ call = '' }", "`call` must have 1 to 64 bytes"),
+        (action, "{ call = 'cool', report = 'x' }", "`call` must be the only key of its action"),
+        (action, "{ run = [] }", "`run` names no program"),
+        (action, "{ run = ['./fan'] }", "`./fan` is a relative path"),
+        (action, "{ run = [''] }", "`` is a relative path"),
+        (action, "{ run = 'fan' }", "`run`"),
+        (action, &many, "the command has 65 words"),
+        (action, "{ set = 'reservation.video.importance', to = 9 }", "there is no reservation `video`"),
+        (action, "{ set = 'reservation.player.importance', to = true }", "`to`"),
+        (action, "{ set = 'reservation.player.importance' }", "has no `to`"),
+        (action, "{ set = 'reservation.player.weight', to = 9 }", "a contract cannot set `reservation.player.weight`"),
+        (action, "{ set = 'operation.fly.enabled', to = false }", "this is of host `station`"),
+        ("'host.station.temperature', max_age", "'host.drone.temperature', max_age", "this is of host `station`"),
+        ("'host.station.temperature', max_age", "'host.stat.temperature', max_age", "there is no host `stat`"),
+        ("'host.station.temperature', max_age", "'host.station.wind', max_age", "a host does not measure `wind`"),
+        (
+            "'host.station.temperature' = 90.5",
+            "'host.drone.temperature' = 1",
+            "no contract watches `host.drone.temperature`",
+        ),
+        ("'host.station.temperature' = 90.5", "'host.station.temperature' = 'hot'", "value"),
+    ] {
+        let text = OUTSIDE.replacen(from, to, 1);
+        let errors = read(&text, "x.toml", None).expect_err(to).to_string();
+        assert!(errors.contains(error), "{to}: {errors}");
+    }
 }

@@ -15,7 +15,8 @@ use hyoshi_os::priority::RELEASE;
 use hyoshi_os::trusted::Folder;
 use hyoshi_os::{Clock, Interrupt, MonotonicClock};
 use hyoshi_runtime::{
-    AdmissionControl, AdmissionError, ChainThreads, ContractControl, ContractError, ContractState, RunHandles,
+    ActionOutcome, AdmissionControl, AdmissionError, ChainThreads, ContractControl, ContractError, ContractState,
+    RunHandles,
 };
 
 use crate::control::KEY;
@@ -163,7 +164,8 @@ impl wire::Control for ForOperators {
 
     fn contracts(&self) -> Result<wire::ContractStates, SystemException> {
         self.check(false)?;
-        Ok(self.contracts.states().into_iter().map(contract_state).collect())
+        let actions = self.contracts.actions();
+        Ok(self.contracts.states().into_iter().map(|state| contract_state(state, &actions)).collect())
     }
 
     fn set_condition(&self, condition: &str, value: f64) -> Result<(), SetConditionError> {
@@ -184,7 +186,17 @@ impl wire::Control for ForOperators {
     }
 }
 
-fn contract_state(state: ContractState) -> wire::ContractStanding {
+/// The most actions of a contract in its state.
+const ACTIONS: usize = 64;
+
+fn contract_state(state: ContractState, actions: &[ActionOutcome]) -> wire::ContractStanding {
+    let actions = actions.iter().filter(|one| one.contract == state.contract);
+    let action = |one: &ActionOutcome| {
+        let last = one.last.as_ref()?.as_ref().err().cloned().unwrap_or_default();
+        let (region, action, done, failed) = (one.region.clone(), one.action.clone(), one.done, one.failed);
+        Some(wire::ActionStanding { region, action, done, failed, last })
+    };
+    let actions = actions.filter_map(action).take(ACTIONS).collect();
     let condition = |(name, reading)| match reading {
         ConditionReading::Fresh(value) => wire::ConditionStanding { name, value, stale: false },
         ConditionReading::Stale => wire::ConditionStanding { name, value: 0.0, stale: true },
@@ -195,6 +207,7 @@ fn contract_state(state: ContractState) -> wire::ContractStanding {
         forced: state.forced.unwrap_or_default(),
         evaluated_by: state.evaluated_by.unwrap_or_default(),
         conditions: state.conditions.into_iter().map(condition).collect(),
+        actions,
     }
 }
 

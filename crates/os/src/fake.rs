@@ -1,16 +1,38 @@
 //! Fakes of the kernel: code that uses clocks and threads can be tested unprivileged, without waiting, and with every
 //! refusal.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_model::{Instant, Span};
 use rustix::io::Errno;
 
 use crate::clock::Clock;
 use crate::refusal::{KernelRequest, Refused};
+use crate::sensors::MachineSensors;
 use crate::switches::{SwitchSource, SwitchVisibility, Switched};
 use crate::thread::{Scheduled, ThreadPolicy};
+
+/// Sensors with the values that a test sets. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct FakeSensors(Arc<Mutex<(Option<f64>, Option<f64>)>>);
+
+impl FakeSensors {
+    /// Sets the temperature and the charge of the battery.
+    pub fn set(&self, temperature: Option<f64>, battery: Option<f64>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (temperature, battery);
+    }
+}
+
+impl MachineSensors for FakeSensors {
+    fn temperature(&mut self) -> Option<f64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn battery(&mut self) -> Option<f64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
 
 /// A clock that does not advance until it is set; a sleep sets it to the target instant.
 #[derive(Debug, Default)]

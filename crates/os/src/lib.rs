@@ -61,6 +61,7 @@ pub mod realtime;
 pub mod refusal;
 pub mod scheduling;
 pub mod secret;
+pub mod sensors;
 pub mod signals;
 pub mod slot;
 pub mod steal;

@@ -50,7 +50,7 @@ pub struct RegionChangeSummary {
     pub to: Option<String>,
     /// The values of the conditions at this time.
     pub conditions: Vec<ConditionSummary>,
-    /// The texts that the region reports.
+    /// The texts that the region reports, and its actions outside of the dispatcher.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<String>,
 }
@@ -101,7 +101,7 @@ fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> C
             from: step.from.and_then(name),
             to: step.to.and_then(name),
             conditions: conditions.collect(),
-            reports: reports(contract, step),
+            reports: reports(system, contract, step),
         }
     });
     ContractSummary {
@@ -113,10 +113,11 @@ fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> C
     }
 }
 
-fn reports(contract: &Contract, step: &RegionStep) -> Vec<String> {
+fn reports(system: &System, contract: &Contract, step: &RegionStep) -> Vec<String> {
     let region = step.to.and_then(|to| contract.regions.get(usize::from(to)));
     let texts = region.into_iter().flat_map(|region| &region.actions).filter_map(|action| match action {
         ContractAction::Report { text } => Some(text.to_string()),
+        ContractAction::External(action) => Some(action.text(system)),
         ContractAction::LimitPeriod { .. } | ContractAction::Disable { .. } => None,
     });
     texts.collect()

@@ -62,6 +62,10 @@ pub(crate) struct CommonState {
     pub late_outputs: Vec<AtomicU64>,
     /// Wakes the thread that reads the feed of events.
     pub feed: Wake,
+    /// Wakes the thread that executes actions of contracts.
+    pub actions: Wake,
+    /// Changes of regions that this thread did not receive.
+    pub lost_regions: AtomicU64,
     /// Completions lost because a link or its target was full.
     pub lost_signals: AtomicU64,
     /// How often a job blocked its lane because it had no other thread.
@@ -116,6 +120,8 @@ impl CommonState {
             resources: system.resources.iter().map(|_| PiMutex::new(())).collect(),
             latest,
             feed: Wake::new(),
+            actions: Wake::new(),
+            lost_regions: AtomicU64::new(0),
             late_outputs: system.operations.iter().map(|_| AtomicU64::new(0)).collect(),
             lost_signals: AtomicU64::new(0),
             blocked_lanes: AtomicU64::new(0),

@@ -9,6 +9,7 @@ use hyoshi_trace::Input;
 
 use crate::common::CommonState;
 use crate::processor::ProcessorState;
+use crate::region_actions::{ActionLog, ActionOutcome};
 
 /// Sets conditions and regions of the contracts of a run. Each call locks a processor for a short section. Clones share
 /// the run.
@@ -16,6 +17,7 @@ use crate::processor::ProcessorState;
 pub struct ContractControl {
     common: Arc<CommonState>,
     processors: Vec<Arc<ProcessorState>>,
+    actions: Option<ActionLog>,
 }
 
 /// The state of a contract.
@@ -46,6 +48,11 @@ pub enum ContractError {
         /// The names that it has.
         known: Vec<String>,
     },
+    /// The host measures the condition.
+    Measured {
+        /// The name of the condition.
+        condition: String,
+    },
     /// No contract in this process watches the condition.
     Unwatched {
         /// The name of the condition.
@@ -75,6 +82,7 @@ impl ContractError {
                 format!("declare a {what} in the system file")
             }
             ContractError::Unknown { known, .. } => format!("known: {}", known.join(", ")),
+            ContractError::Measured { .. } => "watch a [condition.NAME] instead, or set a region with `force`".into(),
             ContractError::Unwatched { condition } => {
                 format!("watch \"condition.{condition}\" in a contract, or ask the node of another host, with --at")
             }
@@ -89,6 +97,7 @@ impl fmt::Display for ContractError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ContractError::Unknown { what, name, .. } => write!(f, "there is no {what} `{name}`"),
+            ContractError::Measured { condition } => write!(f, "condition `{condition}` is measured"),
             ContractError::Unwatched { condition } => write!(f, "no contract here watches condition `{condition}`"),
             ContractError::Elsewhere { contract, host } => {
                 write!(f, "host `{host}` evaluates contract `{contract}`, in another process")
@@ -102,8 +111,12 @@ impl fmt::Display for ContractError {
 impl std::error::Error for ContractError {}
 
 impl ContractControl {
-    pub(crate) fn new(common: Arc<CommonState>, processors: Vec<Arc<ProcessorState>>) -> ContractControl {
-        ContractControl { common, processors }
+    pub(crate) fn new(
+        common: Arc<CommonState>,
+        processors: Vec<Arc<ProcessorState>>,
+        actions: Option<ActionLog>,
+    ) -> ContractControl {
+        ContractControl { common, processors, actions }
     }
 
     /// Sets a condition for all contracts of this process that watch it.
@@ -113,18 +126,30 @@ impl ContractControl {
     /// If there is no such condition or run, no contract here watches it, or the value is out of range.
     pub fn set(&self, condition: &str, value: f64) -> Result<(), ContractError> {
         let system = &self.common.system;
-        let place = place("condition", condition, system.conditions.iter().map(String::as_str))?;
+        let place = place("condition", condition, system.conditions.iter().map(|one| one.name.as_str()))?;
         if !(-1e9..=1e9).contains(&value) {
             return Err(ContractError::OutOfRange { value });
         }
-        let watches = |one: &Contract| one.conditions.iter().any(|one| one.of == ConditionSource::Set(place));
+        let declared = &system.conditions[usize::from(place)];
+        if declared.measure.is_some() {
+            return Err(ContractError::Measured { condition: condition.to_owned() });
+        }
+        self.pass_condition(place, value)
+    }
+
+    /// Sets a condition, by its position, to a value in the range.
+    pub(crate) fn pass_condition(&self, place: u16, value: f64) -> Result<(), ContractError> {
+        let system = &self.common.system;
+        let set = ConditionSource::Set(place);
+        let watches = |one: &&Contract| one.conditions.iter().any(|one| one.of == set);
         let mut on: Vec<ProcessorId> =
-            system.contracts.iter().filter(|one| watches(one)).map(|one| one.processor).collect();
+            system.contracts.iter().filter(watches).map(|one| one.measured_on(system, &set)).collect();
         on.sort_unstable();
         on.dedup();
         let mut here = self.processors.iter().filter(|one| on.contains(&one.id)).peekable();
         if here.peek().is_none() {
-            return Err(ContractError::Unwatched { condition: condition.to_owned() });
+            let condition = system.conditions[usize::from(place)].name.clone();
+            return Err(ContractError::Unwatched { condition });
         }
         let input = Input::Condition { condition: place, value: (value * 1e6).round() as i64 };
         here.try_for_each(|processor| self.pass(processor, input))
@@ -148,6 +173,11 @@ impl ContractControl {
             .find(|one| one.id == found.processor)
             .ok_or_else(|| ContractError::Elsewhere { contract: contract.to_owned(), host: host_of(system, found) })?;
         self.pass(processor, Input::Force { contract: number, region })
+    }
+
+    /// The results of actions outside of the dispatcher so far, of the contracts that this process evaluates.
+    pub fn actions(&self) -> Vec<ActionOutcome> {
+        self.actions.as_ref().map_or(Vec::new(), ActionLog::outcomes)
     }
 
     /// The contracts that this process evaluates, and those of other processes that have sent it regions.

@@ -9,6 +9,8 @@ use hyoshi_os::Refused;
 use hyoshi_os::priority::RELEASE;
 use hyoshi_trace::stats::Queueing;
 
+use crate::region_actions::ActionOutcome;
+
 /// The reason for the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndedBy {
@@ -180,6 +182,24 @@ pub enum RunNote {
     },
     /// Steps of a group were skipped, because earlier ones needed too much time.
     SkippedSteps(GroupSteps),
+    /// The results of an action of a contract's region.
+    RegionAction(ActionOutcome),
+    /// A condition was not measured, or not always.
+    Unmeasured {
+        /// Its name.
+        condition: String,
+        /// The samples that failed.
+        failed: u64,
+        /// All samples.
+        samples: u64,
+    },
+    /// Changes of regions came too fast for their actions.
+    LostRegions {
+        /// How many.
+        times: u64,
+    },
+    /// A callback of a region did not return; its thread was abandoned.
+    ActionsBlocked,
     /// The coordinators' thread panicked: a bug of Hyoshi.
     GroupControlFailed {
         /// The panic's message.
@@ -297,6 +317,23 @@ impl fmt::Display for RunNote {
                 "{skipped} of {steps} steps of {} were skipped, because earlier ones used more than a quarter of their \
                  sampling period: use a longer `period`",
                 algorithm.name()
+            ),
+            RunNote::RegionAction(outcome) => {
+                write!(f, "contract `{}`, region `{}`: {outcome}", outcome.contract, outcome.region)
+            }
+            RunNote::Unmeasured { condition, failed, samples } if failed == samples => {
+                write!(f, "nothing measures condition `{condition}` on this machine: it was stale")
+            }
+            RunNote::Unmeasured { condition, failed, samples } => {
+                write!(f, "{failed} of {samples} samples of condition `{condition}` failed")
+            }
+            RunNote::LostRegions { times } => write!(
+                f,
+                "{times} changes of regions had no actions: earlier actions lasted too long; let callbacks return sooner"
+            ),
+            RunNote::ActionsBlocked => f.write_str(
+                "a callback of a region had not returned when the run ended: later actions were not executed, and its \
+                 thread was abandoned",
             ),
             RunNote::GroupControlFailed { message } => write!(
                 f,

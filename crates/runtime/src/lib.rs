@@ -106,6 +106,7 @@ mod claim;
 mod client_meter;
 mod client_rates;
 mod common;
+mod condition_sampler;
 mod context;
 mod contract_control;
 mod contract_updates;
@@ -126,6 +127,7 @@ mod node;
 mod payload;
 mod policy_control;
 mod processor;
+mod region_actions;
 mod remote;
 mod remote_rates;
 mod remote_samples;
@@ -156,6 +158,7 @@ pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCoun
 pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
+pub use region_actions::{ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, RegionCallback, RegionEvent};
 pub use remote::{
     ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,
     OutgoingOutput, Rejected,

@@ -10,6 +10,7 @@ use hyoshi_model::costs::WATCHDOG_PERIOD;
 use hyoshi_model::{HostId, Instant, LoadMeasure, OnOverrun, OperationId, ProcessorId, Span, System};
 use hyoshi_os::idle::AwakeCpus;
 use hyoshi_os::priority::{FEEDBACK, RELEASE, WATCHDOG};
+use hyoshi_os::sensors::{MachineSensors, SysSensors};
 use hyoshi_os::{
     BusyReader, Clock, CpuSwitches, Granted, Interrupt, MonotonicClock, PiMutex, Spawn, SpawnedThread, StealReader,
     ThreadPolicy, allowed_cpus, lock_memory,
@@ -24,8 +25,8 @@ use crate::chain_threads::ChainThreads;
 use crate::claim::{self, CpuClaims};
 use crate::client_rates::ClientRateControl;
 use crate::common::{CommonState, ThreadControl, first_part, object_call};
+use crate::condition_sampler::{ConditionSampler, MeasureSources};
 use crate::context::JobContext;
-use crate::contract_control::ContractControl;
 use crate::contract_updates::{ArrivingContractUpdates, DepartingContractUpdates};
 use crate::coordination::coordinate;
 use crate::cpu_choice::choose_cpus;
@@ -35,12 +36,13 @@ use crate::ended::RunNote;
 use crate::events::{EventFeed, EventInput, SupplierFeed, suppliers};
 use crate::link::{RemoteRings, connect};
 use crate::processor::ProcessorState;
+use crate::region_actions::{ActionExecutor, BrokerAccess, RegionActions, RegionEvent};
 use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
 use crate::remote_rates::{ArrivingRates, DepartingRates};
 use crate::remote_samples::{ArrivingSamples, DepartingSamples};
 use crate::requests::{Refuse, RequestReader, Requests};
 use crate::run_handles::RunHandles;
-use crate::running::{ProcessorThreads, RunThreads, RunningNode};
+use crate::running::{ActionsThread, ProcessorThreads, RunThreads, RunningNode};
 use crate::start_error::{MOST_RELEASES, StartError};
 use crate::watchdog::BodyWatchdog;
 
@@ -67,6 +69,8 @@ pub struct Node {
     ring: usize,
     stack: usize,
     interrupt: Option<Interrupt>,
+    actions: RegionActions,
+    sensors: Box<dyn MachineSensors>,
 }
 
 /// The CPU of each processor.
@@ -106,6 +110,8 @@ impl Node {
             ring: RING,
             stack: STACK,
             interrupt,
+            actions: RegionActions::default(),
+            sensors: Box::new(SysSensors::default()),
         }
     }
 
@@ -128,6 +134,35 @@ impl Node {
         body: impl FnMut(&mut JobContext<'_>) + Send + 'static,
     ) -> Self {
         self.bodies.insert(operation.into(), Box::new(body));
+        self
+    }
+
+    /// Sets the callback that regions of contracts call by this name, when they begin. One thread at normal priority
+    /// calls all callbacks, in the order of the changes of each contract: it should return soon.
+    pub fn on_region(
+        mut self,
+        name: impl Into<String>,
+        callback: impl FnMut(&RegionEvent<'_>) + Send + 'static,
+    ) -> Self {
+        self.actions.callbacks.insert(name.into(), Box::new(callback));
+        self
+    }
+
+    /// Whether contracts may run external commands (default: no, and a system with such contracts does not start).
+    pub fn commands(mut self, permitted: bool) -> Self {
+        self.actions.commands = permitted;
+        self
+    }
+
+    /// Sets the sensors of the machine for contracts that watch them, instead of those in `/sys/class`.
+    pub fn sensors(mut self, sensors: Box<dyn MachineSensors>) -> Self {
+        self.sensors = sensors;
+        self
+    }
+
+    /// Sets the CPU broker for contracts that watch it, or set the importance of programs.
+    pub fn broker(mut self, broker: Arc<dyn BrokerAccess>) -> Self {
+        self.actions.broker = Some(broker);
         self
     }
 
@@ -179,9 +214,11 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If the system sets a CPU that this process may not use, or that another program uses.
+    /// If the system sets a CPU that this process may not use, or that another program uses; or if a callback or command
+    /// of a contract is missing or not permitted.
     pub fn cpus(&mut self) -> Result<Vec<(ProcessorId, u32)>, StartError> {
         if self.placed.is_none() {
+            self.actions.check(&self.system, &self.processors().collect())?;
             self.placed = Some(self.choose_cpus()?);
         }
         let cpus = self.placed.iter().flat_map(|placed| placed.cpus.iter().copied());
@@ -262,9 +299,16 @@ impl Node {
             refusals.take("all", &[refused]);
         }
         let common = Arc::new(CommonState::new(system.clone(), self.host, Instant::ZERO + self.duration));
+        let broker = self.actions.broker.clone();
+        let (actions, mut changes) =
+            match std::mem::take(&mut self.actions).prepare(&common, &self.processors().collect())? {
+                Some((executor, changes)) => (Some(executor), changes),
+                None => (None, BTreeMap::new()),
+            };
         // Before the first thread: some kernels show only threads that start later.
         let watched = if self.watch { watch(&cpus) } else { Vec::new() };
         let mut parts = RunThreads::new(common.clone(), CpuWatch::new(watched), self.interrupt.take());
+        parts.actions = actions.map(spawn_actions).transpose()?;
         let (ends, remote) = connect(&common);
         let supplies_here = |id: &OperationId| supplies[id.index()] && common.runs(system.operation(*id).on);
         let feeding: Vec<OperationId> = system.operation_ids().filter(supplies_here).collect();
@@ -276,6 +320,7 @@ impl Node {
             let (probe, drain) = ring(self.ring);
             let mut crew = Crew::new(common.clone(), plan, probe, (&mut cells, &with_bodies), links);
             crew.feed(&mut feeds);
+            changes.remove(&plan.processor).into_iter().for_each(|ring| crew.report_regions(ring));
             if let Err(error) = self.spawn_processor(&mut parts, &mut refusals, crew, plan, drain, *cpu) {
                 parts.abandon();
                 return Err(error);
@@ -331,6 +376,11 @@ impl Node {
             }
         }
         notes.splice(0..0, refused);
+        let sensors = std::mem::replace(&mut self.sensors, Box::new(SysSensors::default()));
+        let sources = MeasureSources { sensors, broker };
+        if let Some(sampler) = ConditionSampler::new(&common, parts.contracts(), sources) {
+            parts.sampler = Some(sampler.spawn().map_err(StartError::Thread)?);
+        }
         notes.extend(no_hard_cap(&system, self.processors()));
         notes.extend(coarse_loads(&system, self.processors().zip(cpus.iter().copied())));
         let awake = match system.forbids_idle_states().then(AwakeCpus::hold) {
@@ -459,8 +509,8 @@ impl Prepared {
         let common = || self.parts.common.clone();
         RunHandles {
             threads: ChainThreads::new(common(), &processors),
-            admissions: AdmissionControl::new(common(), processors.clone()),
-            contracts: ContractControl::new(common(), processors),
+            admissions: AdmissionControl::new(common(), processors),
+            contracts: self.parts.contracts(),
             machine: self.parts.machine.load.clone(),
         }
     }
@@ -525,6 +575,13 @@ fn spawn_coordinator(
     let thread = refusals.check(spawned, "hyoshi-group")?;
     parts.coordinator = Some((thread, ready));
     Ok(())
+}
+
+/// Starts the thread for actions of contracts, at normal priority; it sleeps.
+fn spawn_actions(executor: ActionExecutor) -> Result<ActionsThread, StartError> {
+    let (log, end) = (executor.log.clone(), executor.end.clone());
+    let thread = Spawn::new("hyoshi-actions").stack(STACK).spawn(move || executor.serve());
+    Ok(ActionsThread { thread: thread.map_err(StartError::Thread)?, log, end })
 }
 
 /// The rings to and from other hosts, by host.

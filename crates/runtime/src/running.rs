@@ -16,12 +16,15 @@ use hyoshi_trace::{CpuUser, RingDrain, TraceEvent};
 
 use crate::claim::CpuClaims;
 use crate::common::CommonState;
+use crate::condition_sampler::SamplerThread;
+use crate::contract_control::ContractControl;
 use crate::cpu_watch::{CpuWatch, PendingCpuEvents, ThreadNames, merge, settled};
 use crate::ended::{EndedBy, Finished, LostRecords, RunNote, panic_text};
 use crate::machine_load::{MachineLoad, MachineMonitor};
 use crate::meters::Meters;
 use crate::moves::OperationMoves;
 use crate::processor::ProcessorState;
+use crate::region_actions::{ActionLog, ActionOutcome, ActionsEnd};
 use crate::requests::Requests;
 use crate::watchdog::LateReleases;
 
@@ -172,6 +175,7 @@ impl RunningNode {
         let elapsed = self.parts.ended_at.since(Instant::ZERO);
         let mut notes = std::mem::take(&mut self.notes);
         self.parts.note(&late, &mut notes);
+        notes.extend(self.parts.sampler.take().into_iter().flat_map(SamplerThread::notes));
         let groups = match std::mem::replace(&mut self.parts.groups, Ok(Vec::new())) {
             Ok(groups) => groups,
             Err(message) => {
@@ -220,6 +224,10 @@ pub(crate) struct RunThreads {
     pub watchdog: Option<(SpawnedThread<Vec<LateReleases>>, Arc<Wake>)>,
     /// The thread of the coordinators of groups, if there are any.
     pub coordinator: Option<(SpawnedThread<Vec<GroupSteps>>, Arc<Wake>)>,
+    /// The thread of the actions of contracts, if there are any.
+    pub actions: Option<ActionsThread>,
+    /// The thread that samples measured conditions, if there are any.
+    pub sampler: Option<SamplerThread>,
     pub machine: MachineMonitor,
     cpu_watch: CpuWatch,
     interrupt: Option<Interrupt>,
@@ -232,6 +240,25 @@ pub(crate) struct RunThreads {
     waited: Vec<Option<Span>>,
     /// At the end: the counts of each group, or the panic of the coordinators' thread.
     groups: Result<Vec<GroupSteps>, String>,
+}
+
+/// The thread that executes actions of contracts.
+#[derive(Debug)]
+pub(crate) struct ActionsThread {
+    pub thread: SpawnedThread<()>,
+    pub log: ActionLog,
+    pub end: ActionsEnd,
+}
+
+impl ActionsThread {
+    /// Executes what is left, at most for [`GRACE`].
+    fn finish(&self, common: &CommonState) {
+        let started = std::time::Instant::now();
+        self.end.request(common);
+        while !self.thread.is_finished() && started.elapsed().as_nanos() < u128::from(GRACE.as_nanos()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// The threads of one processor.
@@ -253,12 +280,14 @@ impl RunThreads {
     pub fn new(common: Arc<CommonState>, cpu_watch: CpuWatch, interrupt: Option<Interrupt>) -> Self {
         let (ended_at, complete_until) = (Instant::ZERO, Instant::ZERO);
         let (processors, holds, waited) = (Vec::new(), (CpuClaims::default(), None), Vec::new());
-        let (watchdog, coordinator, over) = (None, None, false);
+        let (watchdog, coordinator, actions, sampler, over) = (None, None, None, None, false);
         RunThreads {
             common,
             processors,
             watchdog,
             coordinator,
+            actions,
+            sampler,
             machine: MachineMonitor::default(),
             cpu_watch,
             interrupt,
@@ -291,6 +320,12 @@ impl RunThreads {
         &mut self.processors[last]
     }
 
+    /// The contracts of the run.
+    pub fn contracts(&self) -> ContractControl {
+        let processors = self.processors.iter().map(|part| part.processor.clone()).collect();
+        ContractControl::new(self.common.clone(), processors, self.actions.as_ref().map(|one| one.log.clone()))
+    }
+
     /// Sets all threads except the watchdog to normal priority.
     pub fn without_priorities(&self) {
         if let Some((thread, _)) = &self.coordinator {
@@ -320,6 +355,8 @@ impl RunThreads {
         self.common.releases.iter().for_each(|release| release.wake.post());
         self.watchdog.iter().for_each(|(_, begin)| begin.post());
         self.coordinator.iter().for_each(|(_, begin)| begin.post());
+        self.common.actions.post();
+        self.sampler.iter().for_each(SamplerThread::begin);
         RunningNode { parts: self, notes, stolen }
     }
 
@@ -356,6 +393,7 @@ impl RunThreads {
         self.over = true;
         let common = self.common.clone();
         common.begin_to_end();
+        self.sampler.iter().for_each(SamplerThread::end);
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {
             // A broken crew is closed already.
@@ -385,6 +423,7 @@ impl RunThreads {
             // A panic there ended only the control.
             self.groups = thread.join().map_err(|panic| panic_text(&*panic));
         }
+        self.actions.iter().for_each(|actions| actions.finish(&common));
         common.watchdog.post();
         let watchdog = self.watchdog.take().and_then(|(thread, begin)| {
             begin.post();
@@ -450,6 +489,15 @@ impl RunThreads {
                 let processor = system.processor(part.processor.id).name.clone();
                 notes.push(RunNote::HardCapped { processor, times, paused, demoted });
             }
+        }
+        if let Some(ActionsThread { thread, log, .. }) = &self.actions {
+            let has_begun = |one: &ActionOutcome| one.last.is_some();
+            notes.extend(log.outcomes().into_iter().filter(has_begun).map(RunNote::RegionAction));
+            notes.extend((!thread.is_finished()).then_some(RunNote::ActionsBlocked));
+        }
+        let times = self.common.lost_regions.load(Ordering::Relaxed);
+        if times > 0 {
+            notes.push(RunNote::LostRegions { times });
         }
         let times = self.common.blocked_lanes.load(Ordering::Relaxed);
         if times > 0 {

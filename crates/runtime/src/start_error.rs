@@ -20,6 +20,34 @@ pub enum StartError {
         /// The operation.
         operation: String,
     },
+    /// A callback for regions that no region calls.
+    UncalledCallback {
+        /// Its name.
+        callback: String,
+    },
+    /// A region calls a callback that the program does not have.
+    NoCallback {
+        /// Its name.
+        callback: String,
+        /// The contract and the region.
+        region: String,
+    },
+    /// A region runs a command, and the run does not permit commands.
+    CommandsRefused {
+        /// The action.
+        action: String,
+        /// The contract and the region.
+        region: String,
+    },
+    /// The program of a command is not used.
+    NoCommand {
+        /// The program.
+        program: String,
+        /// The contract and the region.
+        region: String,
+        /// The reason.
+        reason: String,
+    },
     /// A processor names a CPU that this process cannot use.
     NoSuchCpu {
         /// The processor.
@@ -73,6 +101,18 @@ impl fmt::Display for StartError {
             StartError::NoSuchOperation { operation } => {
                 write!(f, "a body is set for operation `{operation}`, but the system has no such operation")
             }
+            StartError::UncalledCallback { callback } => {
+                write!(f, "a callback `{callback}` is set, but no region calls it")
+            }
+            StartError::NoCallback { callback, region } => {
+                write!(f, "region `{region}` calls `{callback}`, but the program has no such callback")
+            }
+            StartError::CommandsRefused { action, region } => {
+                write!(f, "region `{region}` has the action `{action}`, but this run permits no commands")
+            }
+            StartError::NoCommand { program, region, reason } => {
+                write!(f, "cannot run `{program}`, a command of region `{region}`: {reason}")
+            }
             StartError::NoSuchCpu { processor, cpu, allowed } => write!(
                 f,
                 "processor `{processor}` requests CPU {cpu}, but this process may use CPU {}",
@@ -116,6 +156,16 @@ impl StartError {
             StartError::NoSuchOperation { operation } => {
                 format!("add [operation.{operation}] to the system's file, or remove the body")
             }
+            StartError::UncalledCallback { callback } => {
+                format!("add {{ call = \"{callback}\" }} to a region, or remove the callback")
+            }
+            StartError::NoCallback { callback, .. } => {
+                format!("run a program with Bodies::new().on_region(\"{callback}\", ...), or remove the action")
+            }
+            StartError::CommandsRefused { .. } => {
+                "if you trust the commands of the file, start the run with --commands".to_owned()
+            }
+            StartError::NoCommand { .. } => "name a program in PATH, or an absolute path".to_owned(),
             StartError::NoSuchCpu { .. } => "change or remove `cpu` in the system's file".to_owned(),
             StartError::Occupied { by, .. } => match by.pid {
                 Some(pid) => format!("end process {pid}, or accept the delays with --share-cpu"),

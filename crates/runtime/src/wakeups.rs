@@ -28,6 +28,7 @@ pub(crate) struct PendingWakeups {
     sends_hops: bool,
     to_background: bool,
     to_feed: bool,
+    to_actions: bool,
     /// The loop of this processor has set rates of clients.
     to_pacer: Option<ProcessorId>,
     /// The most urgent lane of the threads.
@@ -57,6 +58,7 @@ impl PendingWakeups {
             sends_hops: false,
             to_background: false,
             to_feed: false,
+            to_actions: false,
             to_pacer: None,
             first_lane: u8::MAX,
         }
@@ -111,6 +113,11 @@ impl PendingWakeups {
         self.to_feed = true;
     }
 
+    /// Wakes the thread that executes actions of contracts.
+    pub fn wake_actions(&mut self) {
+        self.to_actions = true;
+    }
+
     /// Wakes the thread that informs clients of their rates.
     pub fn wake_pacer(&mut self, processor: ProcessorId) {
         self.to_pacer = Some(processor);
@@ -134,7 +141,8 @@ impl PendingWakeups {
         self.to_reader = false;
         self.processors.clear();
         self.hops.clear();
-        (self.to_background, self.to_feed, self.to_pacer, self.first_lane) = (false, false, None, u8::MAX);
+        (self.to_background, self.to_feed, self.to_actions) = (false, false, false);
+        (self.to_pacer, self.first_lane) = (None, u8::MAX);
     }
 
     /// Delivers all wake-ups.
@@ -155,6 +163,9 @@ impl PendingWakeups {
         }
         if std::mem::take(&mut self.to_feed) {
             self.common.feed.post();
+        }
+        if std::mem::take(&mut self.to_actions) {
+            self.common.actions.post();
         }
         if let Some(processor) = self.to_pacer.take() {
             self.common.client_periods[processor.index()].changed.post();

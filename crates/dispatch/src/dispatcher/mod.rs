@@ -255,6 +255,7 @@ impl<P: Probe> Dispatcher<P> {
             departed: Vec::with_capacity(
                 self.operations.iter().filter(|one| one.residence == Residence::Movable).count(),
             ),
+            regions: Vec::with_capacity(self.contracts.as_ref().map_or(0, |contracts| contracts.most_changes())),
             ..Effects::default()
         };
         self.show(&mut effects);

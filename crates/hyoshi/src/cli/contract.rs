@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use hyoshi_model::printable_lines;
 use hyoshi_node::NodeClient;
 use hyoshi_node::idl::hyoshi_node::{
-    ConditionStanding, ContractRefused, ContractStanding, ForceRegionError, SetConditionError,
+    ActionStanding, ConditionStanding, ContractRefused, ContractStanding, ForceRegionError, SetConditionError,
 };
 use hyoshi_report::terminal::grid::{CellValue, Column, column};
 use serde_json::{Value as Json, json};
@@ -69,12 +69,13 @@ impl Arguments {
     }
 }
 
-const CONTRACTS: [Column; 5] = [
+const CONTRACTS: [Column; 6] = [
     column("contract"),
     column("region"),
     column("forced").if_any(),
     column("evaluated by").if_any(),
     column("conditions").spare(1),
+    column("actions").if_any(),
 ];
 
 /// Between two looks of `watch`.
@@ -130,6 +131,7 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
             CellValue::words(&one.forced),
             CellValue::words(&one.evaluated_by),
             CellValue::words(conditions(one)),
+            CellValue::words(actions(one).collect::<Vec<_>>().join("; ")),
         ]
     };
     let rows = states.iter().map(row).collect();
@@ -149,36 +151,54 @@ fn conditions(one: &ContractStanding) -> String {
     one.conditions.iter().map(value).collect::<Vec<_>>().join(", ")
 }
 
+/// The results of actions outside of the dispatcher.
+fn actions(one: &ContractStanding) -> impl Iterator<Item = String> {
+    one.actions.iter().map(|one| match one.last.is_empty() {
+        true => format!("{}: done", one.action),
+        false => format!("{}: {}", one.action, one.last),
+    })
+}
+
 fn contract_json(one: &ContractStanding) -> Json {
     let condition =
         |one: &ConditionStanding| json!({ "condition": one.name, "value": (!one.stale).then_some(one.value) });
+    let action = |one: &ActionStanding| {
+        json!({
+            "region": one.region, "action": one.action, "done": one.done, "failed": one.failed,
+            "last": (!one.last.is_empty()).then_some(&one.last),
+        })
+    };
     json!({
         "contract": one.contract, "regions": one.regions,
         "forced": (!one.forced.is_empty()).then_some(&one.forced),
         "evaluated_by": (!one.evaluated_by.is_empty()).then_some(&one.evaluated_by),
         "conditions": one.conditions.iter().map(condition).collect::<Vec<_>>(),
+        "actions": one.actions.iter().map(action).collect::<Vec<_>>(),
     })
 }
 
-/// Prints each contract at first and after each change of its regions. It ends with the node.
+/// Prints each contract at first, after each change of its regions, and after each failed action. It ends with the
+/// node.
 fn watch(client: &NodeClient, at: &str, format: Format) -> Result<VerbOutcome, CliError> {
-    let mut before: Vec<Vec<String>> = Vec::new();
+    let mut before: Vec<(Vec<String>, u64)> = Vec::new();
     loop {
         let states = states(client, at)?;
-        let regions: Vec<_> = states.iter().map(|one| one.regions.clone()).collect();
+        let failed = |one: &ContractStanding| one.actions.iter().map(|action| action.failed).sum();
+        let seen: Vec<_> = states.iter().map(|one| (one.regions.clone(), failed(one))).collect();
         for (place, one) in states.iter().enumerate() {
-            if before.get(place) == Some(&one.regions) {
+            if before.get(place) == seen.get(place) {
                 continue;
             }
             match format {
                 Format::Json => streams::out(format_args!("{}\n", contract_json(one)))?,
                 Format::Text => {
-                    let line = format!("{}: {} ({})\n", one.contract, one.regions.join(", "), conditions(one));
+                    let actions: String = actions(one).map(|action| format!("; {action}")).collect();
+                    let line = format!("{}: {} ({}){actions}\n", one.contract, one.regions.join(", "), conditions(one));
                     streams::out(printable_lines(&line))?;
                 }
             }
         }
-        before = regions;
+        before = seen;
         std::thread::sleep(LOOK);
     }
 }

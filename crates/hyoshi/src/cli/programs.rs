@@ -12,10 +12,14 @@ mod asked;
 #[cfg(feature = "broker")]
 mod guard;
 #[cfg(feature = "broker")]
+mod shared;
+#[cfg(feature = "broker")]
 mod started;
 
 #[cfg(feature = "broker")]
 pub(super) use guard::watch;
+#[cfg(feature = "broker")]
+pub(super) use shared::SharedBroker;
 #[cfg(feature = "broker")]
 pub(super) use started::RunningPrograms;
 

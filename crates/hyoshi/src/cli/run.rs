@@ -42,7 +42,7 @@ use super::output::{
     FLUSH, RecordTo, Recorder, ReportTo, apart, cause_analysis, command_line, publish, try_out, unix_now,
 };
 #[cfg(feature = "broker")]
-use super::programs::RunningPrograms;
+use super::programs::{RunningPrograms, SharedBroker};
 use super::proved::Analysing;
 #[cfg(not(feature = "broker"))]
 use super::unbrokered::{NoLanePromises as LanePromises, NoPrograms as RunningPrograms};
@@ -77,6 +77,9 @@ pub(super) struct Arguments {
     /// Allow CPUs that other runs or real-time threads use, too
     #[arg(long)]
     share_cpu: bool,
+    /// Permit the commands that contracts of the file run
+    #[arg(long)]
+    commands: bool,
     #[command(flatten)]
     hosts: HostArguments,
     #[command(flatten)]
@@ -185,7 +188,7 @@ pub(super) fn run(
         None => Node::new(ready.system.clone(), ready.plan.clone()),
     };
     let node = node.strict(arguments.strict).interrupt(interrupt.clone());
-    let node = node.share_cpu(arguments.share_cpu);
+    let node = node.share_cpu(arguments.share_cpu).commands(arguments.commands);
     // Only recordings contain context switches.
     let node = node.watch(record_to.is_some());
     let mut bodies = bodies.complete(&ready.system).map_err(CliError::new)?;
@@ -199,6 +202,10 @@ pub(super) fn run(
     let socket = arguments.socket.as_deref();
     #[cfg(not(feature = "broker"))]
     let socket = None;
+    #[cfg(feature = "broker")]
+    {
+        node = node.broker(Arc::new(SharedBroker::new(socket)));
+    }
     // First: programs are admitted beside the lanes.
     let cpus = node.cpus().map_err(not_started)?;
     let mut lanes = LanePromises::send(&ready.system, &cpus, socket);
@@ -419,6 +426,11 @@ fn kind(note: &RunNote) -> (NoteLevel, &'static str) {
         | RunNote::ProposedMove { .. }
         | RunNote::SkippedSteps(_)
         | RunNote::GroupControlFailed { .. } => (NoteLevel::Degraded, "feedback"),
+        RunNote::RegionAction(outcome) if outcome.failed == 0 => (NoteLevel::Info, "contracts"),
+        RunNote::RegionAction(_)
+        | RunNote::LostRegions { .. }
+        | RunNote::ActionsBlocked
+        | RunNote::Unmeasured { .. } => (NoteLevel::Degraded, "contracts"),
         RunNote::Throttled { .. } => (NoteLevel::Degraded, "kernel"),
         RunNote::Awake => (NoteLevel::Info, "idle states"),
         RunNote::MaySleep { .. } => (NoteLevel::Degraded, "idle states"),

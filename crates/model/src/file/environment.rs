@@ -14,6 +14,7 @@ use super::names::Names;
 use super::table::Table;
 use super::value::{InputValue, shortened};
 use crate::ids::HostId;
+use crate::outside::OutsideCondition;
 use crate::system::{Environment, Host, Link, LinkSetting};
 use crate::time::Span;
 
@@ -21,7 +22,7 @@ use crate::time::Span;
 pub(super) fn accumulate(
     log: &mut Log,
     top: &Table<'_>,
-    epochs: &[DeclaredEpoch<'_>],
+    (epochs, outside): (&[DeclaredEpoch<'_>], &[OutsideCondition]),
     hosts: &[Host],
     links: &[Link],
     duration: Option<Span>,
@@ -34,10 +35,11 @@ pub(super) fn accumulate(
     let disabled = (0u32..).zip(off).filter(|(_, off)| *off).map(|(host, _)| HostId(host)).collect();
     let mut names = LinkNames::default();
     (0u32..).zip(links).for_each(|(position, link)| names.add(position, link, hosts));
-    let conditions = top.named(&mut Log::default(), "condition").into_iter();
-    let conditions = conditions.map(|(name, table)| {
-        let value = table.given(log, "value", InputValue::number);
-        (name.value.to_string(), value.map(|value| millionths(value.value)))
+    let declared = top.named(&mut Log::default(), "condition");
+    let conditions = outside.iter().enumerate().map(|(place, condition)| {
+        let table = declared.get(place).map(|(_, table)| table);
+        let value = table.and_then(|table| table.given(log, "value", InputValue::number));
+        (condition.name.clone(), value.map(|value| millionths(value.value)))
     });
     let conditions = conditions.collect();
     let mut now = EnvironmentState { hosts, links, names, disabled, conditions, changed: BTreeMap::new() };
@@ -87,6 +89,12 @@ impl EnvironmentState<'_> {
         table.insert(Spanned::new(value.span(), (*key).into()), (*value).clone());
         let Some(table) = Table::open(log, section, "", name.place, &table) else { return };
         if *section == "condition" {
+            let is_known = |condition: &(String, Option<i64>)| condition.0 == name.value;
+            if name.value.starts_with("host.") && !self.conditions.iter().any(is_known) {
+                log.error(name.place, format!("no contract watches `{}`", shortened(&name.value)))
+                    .help("watch it in a contract, or remove it");
+                return;
+            }
             let names = Names::new("condition", self.conditions.iter().map(|(name, _)| name.as_str()));
             let place = names.find(log, AtPlace::new(name.value.as_str(), name.place));
             if let (Some(place), Some(value)) = (place, table.given(log, key, InputValue::number)) {

@@ -19,6 +19,7 @@ use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, shortened};
 use crate::ids::{OperationId, ProcessorId};
+use crate::outside::HostQuantity;
 use crate::standby::Admissions;
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
@@ -191,7 +192,7 @@ fn address(path: &[String]) -> EntryLookup {
         "operation" => {}
         "reservation" => return of_named("reservation", path),
         "link" => return of_named("link", path),
-        "host" => return of_named("host", path),
+        "host" => return measured(path).unwrap_or_else(|| of_named("host", path)),
         "condition" => return of_named("condition", path),
         _ => return EntryLookup::Wrong(0),
     }
@@ -210,6 +211,15 @@ fn address(path: &[String]) -> EntryLookup {
             _ => EntryLookup::Wrong(at + 1),
         },
     }
+}
+
+/// `host.NAME.temperature`: a condition that the host measures, with that name.
+fn measured(path: &[String]) -> Option<EntryLookup> {
+    let quantity = path.get(2..)?.join(".");
+    if HostQuantity::of_name(&quantity).is_some() {
+        return Some(EntryLookup::OfNamed("condition", path.join("."), "value"));
+    }
+    (quantity == "broker").then_some(EntryLookup::Incomplete)
 }
 
 fn of_named(section: &'static str, path: &[String]) -> EntryLookup {

@@ -74,6 +74,8 @@ pub enum Kind {
     Real,
     /// `true` or `false`.
     Truth,
+    /// The value of a setting: `true`, `false` or a whole number.
+    SettingValue,
     /// `"25ms"`.
     Time,
     /// `["25ms", "100ms"]`.
@@ -1138,7 +1140,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\" or \"condition.NAME\".",
+        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\", \"host.NAME.QUANTITY\" or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),
@@ -1194,12 +1196,29 @@ const ACTION: &[Key] = &[
     key(
         "set",
         Kind::Text,
-        Described("a `report`"),
-        "The setting: \"operation.NAME.rate\" or \"operation.NAME.enabled\".",
+        Described("a `report`, `call` or `run`"),
+        "The setting: \"operation.NAME.rate\", \"operation.NAME.enabled\" or \"reservation.NAME.importance\".",
     ),
     key("most", Kind::Rate, Described("no limit"), "The greatest rate."),
     key("least", Kind::Rate, Described("no limit"), "The least rate."),
-    key("to", Kind::Truth, Described("an error with `enabled`"), "The value: `false` disables the operation."),
+    key(
+        "to",
+        Kind::SettingValue,
+        Described("an error with `enabled` and `importance`"),
+        "The value: `false` disables the operation; a number is an importance.",
+    ),
+    key(
+        "call",
+        Kind::Text,
+        Described("nothing"),
+        "The program's callback of this name is called when the region begins.",
+    ),
+    key(
+        "run",
+        Kind::Texts,
+        Described("nothing"),
+        "A command and its arguments, which runs when the region begins; it needs `hyoshi run --commands`.",
+    ),
     key("report", Kind::Text, Described("nothing"), "A text for reports, when the region begins."),
 ];
 

@@ -47,5 +47,8 @@ pub const REGIONS: usize = 64;
 pub const ACTIONS: usize = 256;
 /// The shortest time between two evaluations of a contract.
 pub const CONTRACT_PERIOD: Span = Span::from_millis(10);
+/// Words and bytes of a command that a contract runs.
+pub const COMMAND_WORDS: usize = 64;
+pub const COMMAND_BYTES: usize = 4_096;
 /// The most bytes of a text that a contract reports.
 pub const REPORT: usize = 256;

@@ -33,6 +33,7 @@ mod network;
 mod objects;
 mod offered;
 mod operation;
+mod outside;
 mod places;
 mod programs;
 mod replicas;
@@ -246,7 +247,8 @@ fn assemble(
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
-    let environments = environment::accumulate(log, &top, &epochs, &hosts, &links, known.duration);
+    let outside = outside::read(&top, &hosts);
+    let environments = environment::accumulate(log, &top, (&epochs, &outside), &hosts, &links, known.duration);
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
     programs::change(log, &epochs, &mut brokered.programs, &mut files);
     let delay = |from: ProcessorId, to: ProcessorId| {
@@ -331,11 +333,7 @@ fn assemble(
         epochs,
         processors,
         feedback: Vec::new(),
-        conditions: top
-            .named(&mut Log::default(), "condition")
-            .iter()
-            .map(|(name, _)| name.value.to_string())
-            .collect(),
+        conditions: outside,
         contracts: Vec::new(),
         brokered,
     };

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, DefaultValue, Key, Kind, SECTIONS, Section, Shape};
+use crate::outside::HostQuantity;
 
 /// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
 /// tools. It has keys and their types; only the reader checks relations between keys.
@@ -97,6 +98,7 @@ fn kind(kind: Kind) -> Value {
         Kind::Number => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Kind::Real => json!({ "type": "number", "minimum": -1e9, "maximum": 1e9 }),
         Kind::Truth => json!({ "type": "boolean" }),
+        Kind::SettingValue => or(json!({ "type": "boolean" }), json!({ "type": "integer", "minimum": 0 })),
         Kind::Time => time(),
         Kind::TimePair => pair(time()),
         Kind::TimeOrPair => or(time(), pair(time())),
@@ -145,6 +147,9 @@ fn settings() -> Value {
             patterns.insert(pattern, described(kind(key.kind), key.doc));
         }
     }
+    let names = HostQuantity::ALL.map(|(_, name)| name.replace('.', "\\."));
+    let measured = format!("^host\\.[^.]+\\.({})$", names.join("|"));
+    patterns.insert(measured, described(kind(Kind::Real), "A condition that the host measures in a run."));
     let sections = ["operation", "reservation", "link", "host", "condition"]
         .map(|name| (name.to_string(), json!({ "type": "object" })));
     let sections: Map<_, _> = sections.into_iter().collect();

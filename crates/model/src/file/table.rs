@@ -274,6 +274,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Whole(..) => "1",
         Kind::Number | Kind::Real => "0.447",
         Kind::Truth => "true",
+        Kind::SettingValue => "false",
         Kind::Time | Kind::TimeOrPair | Kind::TimeOr(_) | Kind::Stagger => "\"2.5ms\"",
         Kind::TimePair | Kind::Times => "[\"1ms\", \"2ms\"]",
         Kind::Rate | Kind::RateOrPair => "\"40Hz\"",

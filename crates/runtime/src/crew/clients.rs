@@ -1,8 +1,12 @@
 //! Clients of objects that join and leave the feedback loop here, and the rates that the loop sets.
 
-use hyoshi_model::{Instant, Span};
+use std::sync::atomic::Ordering;
+
+use hyoshi_dispatch::ChangedRegion;
+use hyoshi_model::{Instant, ProcessorId, Span};
 use hyoshi_os::Scheduled;
 use hyoshi_trace::{AdmissionOutcome, Input, RatedClient};
+use rtrb::Producer;
 
 use super::Crew;
 use crate::client_rates::JoinLoopError;
@@ -74,6 +78,28 @@ impl<S: Scheduled> Crew<S> {
         self.handle(now, input);
         self.set_rates(now, wakeups);
         true
+    }
+
+    /// Changes of regions go to this ring, for the thread that executes their actions.
+    pub fn report_regions(&mut self, ring: Producer<ChangedRegion>) {
+        self.regions = Some(ring);
+    }
+
+    /// Passes on changes of regions.
+    #[cold]
+    pub fn pass_regions(&mut self, wakeups: &mut PendingWakeups) {
+        let changed = self.effects.regions.drain(..);
+        let Some(ring) = &mut self.regions else { return };
+        // Those of other contracts come from their own processors, unless another process runs these.
+        let evaluated_on =
+            |change: &ChangedRegion| self.common.system.contracts[usize::from(change.contract)].processor;
+        let passed = |on: ProcessorId| on == self.processor || !self.common.runs(on);
+        for change in changed.filter(|change| passed(evaluated_on(change))) {
+            if ring.push(change).is_err() {
+                self.common.lost_regions.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        wakeups.wake_actions();
     }
 
     /// Ranks the operations, and passes on the loop's new rates.

@@ -31,13 +31,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hyoshi_dispatch::{CompletionTransport, Dispatcher, Effects, Job, LaneMask, Run, levels_of};
+use hyoshi_dispatch::{ChangedRegion, CompletionTransport, Dispatcher, Effects, Job, LaneMask, Run, levels_of};
 use hyoshi_model::{HopChoice, Instant, OnMiss, OnOverrun, OperationId, Preemption, ProcessorId, Span};
 use hyoshi_os::priority::lane_priority;
 use hyoshi_os::{Scheduled, ThreadPolicy};
 use hyoshi_sched::ProcessorPlan;
 use hyoshi_trace::stats::Queueing;
 use hyoshi_trace::{Input, RingProbe, Slot, Ticket};
+use rtrb::Producer;
 
 use crate::body::BodyCell;
 use crate::common::{BodyOrder, CommonState, ThreadControl};
@@ -86,6 +87,8 @@ pub(crate) struct Crew<S> {
     payloads: Payloads,
     links: LinkEnd,
     threads: CrewThreads,
+    /// Changes of regions, for the thread that executes their actions.
+    regions: Option<Producer<ChangedRegion>>,
     /// The costs of queueing.
     pub queueing: Queueing,
     /// Demoted built-in work, in order.
@@ -225,6 +228,7 @@ impl<S: Scheduled> Crew<S> {
             payloads: Payloads::new(effects.returned.capacity()),
             links,
             threads: CrewThreads::new(plan, &common.thread_roots),
+            regions: None,
             queueing: Queueing::default(),
             below: VecDeque::with_capacity(below),
             answered: VecDeque::with_capacity(calls::MOST_ANSWERED),
@@ -390,6 +394,9 @@ impl<S: Scheduled> Crew<S> {
         }
         if !self.effects.returned.is_empty() {
             self.release_payloads(wakeups);
+        }
+        if !self.effects.regions.is_empty() {
+            self.pass_regions(wakeups);
         }
         if let Some(lane) = self.reads
             && !self.has_reader

@@ -93,8 +93,7 @@ impl ConditionMonitors {
     ) -> Self {
         let mut of: Vec<Vec<WatchedJobs>> = vec![Vec::new(); operations];
         let monitor = |(condition, (contract, declared)): (u32, (&Contract, &Condition))| {
-            let measured_on = declared.of.processor(system).unwrap_or(contract.processor);
-            if measured_on != processor {
+            if contract.measured_on(system, &declared.of) != processor {
                 // Its processor has summarised the window.
                 let max_age = declared.max_age.unwrap_or(Span::from_nanos(contract.period.as_nanos() * REMOTE_PERIODS));
                 let window = ConditionWindow::new(declared.summary, None, Some(max_age));

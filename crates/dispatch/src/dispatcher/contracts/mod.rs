@@ -24,7 +24,7 @@ use hyoshi_model::{Contract, ContractAction, Instant, OperationId, ProcessorId, 
 use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 
 use super::Dispatcher;
-use crate::effects::Effects;
+use crate::effects::{ChangedRegion, Effects};
 use crate::job::Job;
 use crate::operation::OperationState;
 use conditions::{ConditionMeasure, ConditionMonitors};
@@ -107,7 +107,7 @@ fn limits_of(
             let concerned = local.into_iter().copied().collect();
             (concerned, OperationLimits { disabled: true, ..OperationLimits::NONE })
         }
-        ContractAction::Report { .. } => (Vec::new(), OperationLimits::NONE),
+        ContractAction::Report { .. } | ContractAction::External(_) => (Vec::new(), OperationLimits::NONE),
     }
 }
 
@@ -167,6 +167,11 @@ impl ProcessorContracts {
         let by_epoch = (0..system.epochs.len()).map(|epoch| changed_conditions(system, epoch)).collect();
         let changes = Vec::with_capacity(most_changes);
         Some(Box::new(ProcessorContracts { all, conditions, next: Instant::ZERO, changes, limited, by_epoch, routes }))
+    }
+
+    /// The most changes of regions at once: each may end, and begin.
+    pub fn most_changes(&self) -> usize {
+        self.all.iter().map(|one| 2 * one.actions.len()).sum()
     }
 
     /// When the next evaluation is due.
@@ -280,7 +285,7 @@ impl<P: Probe> Dispatcher<P> {
             let passed = now.since(one.due).as_nanos() / one.period.as_nanos();
             one.due = one.due.saturating_add(Span::from_nanos((passed + 1).saturating_mul(one.period.as_nanos())));
             if observes {
-                changed |= self.evaluate(now, &mut contracts, place);
+                changed |= self.evaluate(now, &mut contracts, place, effects);
                 contracts.send(place, effects);
             }
         }
@@ -294,7 +299,13 @@ impl<P: Probe> Dispatcher<P> {
 
     /// Reads the conditions of a contract, and decides its regions if this processor evaluates it. True if they have
     /// changed.
-    fn evaluate(&mut self, now: Instant, contracts: &mut ProcessorContracts, place: usize) -> bool {
+    fn evaluate(
+        &mut self,
+        now: Instant,
+        contracts: &mut ProcessorContracts,
+        place: usize,
+        effects: &mut Effects,
+    ) -> bool {
         let ProcessorContracts { all, conditions, changes, .. } = contracts;
         let one = &mut all[place];
         for (place, reading) in (one.first..).zip(&mut one.readings) {
@@ -313,8 +324,8 @@ impl<P: Probe> Dispatcher<P> {
             };
             self.decision(now, DispatchDecision::Condition { contract: one.place, condition, value });
         }
-        for RegionChange { from, to, .. } in changes.iter().copied() {
-            self.decision(now, DispatchDecision::Region { contract: one.place, from, to });
+        for change in changes.iter().copied() {
+            self.region_changed(now, one.place, change, effects);
         }
         true
     }
@@ -325,13 +336,17 @@ impl<P: Probe> Dispatcher<P> {
         contracts.conditions.clear();
         for one in &mut contracts.all {
             let place = one.place;
-            one.role.end(|RegionChange { from, to, .. }| {
-                self.decision(now, DispatchDecision::Region { contract: place, from, to });
-            });
+            one.role.end(|change| self.region_changed(now, place, change, effects));
         }
         contracts.combine();
         self.apply_limits(now, &contracts, effects);
         self.contracts = Some(contracts);
+    }
+
+    fn region_changed(&mut self, at: Instant, contract: u16, change: RegionChange, effects: &mut Effects) {
+        let RegionChange { from, to, .. } = change;
+        self.decision(at, DispatchDecision::Region { contract, from, to });
+        effects.add_region(ChangedRegion { at, contract, from, to });
     }
 
     fn apply_limits(&mut self, now: Instant, contracts: &ProcessorContracts, effects: &mut Effects) {

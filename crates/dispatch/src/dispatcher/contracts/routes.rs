@@ -10,7 +10,7 @@ use hyoshi_trace::Probe;
 
 use super::{ContractState, ProcessorContracts};
 use crate::dispatcher::Dispatcher;
-use crate::effects::Effects;
+use crate::effects::{ChangedRegion, Effects};
 
 /// What this processor does with a contract.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl<P: Probe> Dispatcher<P> {
                 let at = contracts.all[place].first + usize::from(condition);
                 contracts.conditions.receive(now, at, (value != STALE).then_some(value as f64 / 1e6));
                 contracts.conditions.find_overdue(now, &self.jobs);
-                let changed = self.evaluate(now, &mut contracts, place);
+                let changed = self.evaluate(now, &mut contracts, place, effects);
                 if changed {
                     contracts.send(place, effects);
                 }
@@ -167,7 +167,11 @@ impl<P: Probe> Dispatcher<P> {
                 let one = &mut contracts.all[place];
                 match (regions_of(value, one.actions.len()), &mut one.role) {
                     (Some(regions), ContractRole::Follows(followed)) => {
-                        core::mem::replace(followed, regions) != regions
+                        let before = core::mem::replace(followed, regions);
+                        for (from, to) in before.into_iter().zip(regions).filter(|(from, to)| from != to) {
+                            effects.add_region(ChangedRegion { at: now, contract: one.place, from, to });
+                        }
+                        before != regions
                     }
                     _ => false,
                 }

@@ -34,7 +34,7 @@ impl ContractReader<'_, '_> {
                 let key = match action {
                     ContractAction::LimitPeriod { operation, .. } => ("rate", *operation),
                     ContractAction::Disable { operation } => ("enabled", *operation),
-                    ContractAction::Report { .. } => continue,
+                    ContractAction::Report { .. } | ContractAction::External(_) => continue,
                 };
                 if let Some(first) = places.insert(key, place) {
                     log.error(place, format!("the region sets `{}` of this operation already", key.0))
@@ -56,11 +56,16 @@ impl ContractReader<'_, '_> {
     /// One entry of `do`: an action for each operation that it names.
     fn action(&mut self, log: &mut Log, item: &Spanned<DeValue<'_>>) -> Option<Vec<ContractAction>> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
-                             { set = \"operation.NAME.enabled\", to = false } or { report = \"...\" }";
+                             { set = \"operation.NAME.enabled\", to = false }, \
+                             { set = \"reservation.NAME.importance\", to = 9 }, { call = \"...\" }, \
+                             { run = [\"...\"] } or { report = \"...\" }";
         let table = open(log, "contract.region.do", "do", item)?;
         let keys = |keys: &[&str]| keys.iter().any(|key| table.get(key).is_some());
         if table.misread {
             return None;
+        }
+        if let Some(external) = self.external(log, &table, keys) {
+            return external.map(|action| vec![ContractAction::External(action)]);
         }
         if table.get("report").is_some() {
             let text = table.given(log, "report", InputValue::text)?;
@@ -76,7 +81,7 @@ impl ContractReader<'_, '_> {
         }
         let Some(set) = table.given(log, "set", InputValue::text) else {
             if table.get("set").is_none() {
-                log.error(table.place, "the action has no `set` and no `report`").help(KNOWN);
+                log.error(table.place, "the action has no `set`, `report`, `call` or `run`").help(KNOWN);
             }
             return None;
         };

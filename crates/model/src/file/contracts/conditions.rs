@@ -71,7 +71,7 @@ impl ContractReader<'_, '_> {
     /// What one or several texts address: jobs of several operations count together.
     fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<ConditionSource> {
         const KNOWN: &str = "write \"operation.NAME.miss_ratio\", \"operation.NAME.latency\", \"chain.NAME.miss_ratio\", \
-                             \"chain.NAME.latency\", \"processor.NAME.utilisation\" or \"condition.NAME\"";
+                             \"chain.NAME.latency\", \"processor.NAME.utilisation\", \"host.NAME.temperature\" or \"condition.NAME\"";
         // A single text has no place of its own.
         let several = of.value.len() > 1;
         let at = |text: &AtPlace<_>| AtPlace::new(text.value, if several { text.place } else { of.place });
@@ -79,8 +79,12 @@ impl ContractReader<'_, '_> {
         let mut first = None;
         for text in of.value.iter().map(at) {
             if let Some(name) = text.value.strip_prefix("condition.").filter(|_| !several) {
-                let names = Names::new("condition", self.contents.conditions.iter().map(String::as_str));
+                let declared = self.contents.conditions.iter().filter(|one| one.measure.is_none());
+                let names = Names::new("condition", declared.map(|one| one.name.as_str()));
                 return names.find(log, AtPlace::new(name, text.place)).map(|place| ConditionSource::Set(place as u16));
+            }
+            if text.value.starts_with("host.") && !several {
+                return self.measured_by_host(log, text);
             }
             let address = addressed(text).filter(|one| match one.section {
                 "operation" => matches!(one.key, "miss_ratio" | "latency"),

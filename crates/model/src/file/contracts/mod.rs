@@ -2,6 +2,7 @@
 
 mod actions;
 mod conditions;
+mod external;
 
 use toml::Spanned;
 use toml::de::DeValue;

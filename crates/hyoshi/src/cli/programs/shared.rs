@@ -1,0 +1,55 @@
+//! The CPU broker for contracts of a run: they watch its load, and set the importance of programs.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::idl::cpu_broker::{Broker, Reservation};
+use hyoshi_runtime::{BrokerAccess, BrokerLoad};
+
+/// A connection to the broker, made at the first use.
+pub(in crate::cli) struct SharedBroker {
+    socket: Option<PathBuf>,
+    client: Mutex<Option<BrokerClient>>,
+}
+
+impl SharedBroker {
+    pub fn new(socket: Option<&Path>) -> Self {
+        let socket = socket.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        SharedBroker { socket, client: Mutex::new(None) }
+    }
+
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&BrokerClient) -> Result<T, BrokerClientError>,
+    ) -> Result<T, BrokerClientError> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let connected = match client.take() {
+            Some(connected) => connected,
+            None => BrokerClient::connect(self.socket.as_deref())?,
+        };
+        let answer = question(&connected);
+        // After other errors the next question connects again.
+        if !matches!(answer, Err(BrokerClientError::System(_))) {
+            *client = Some(connected);
+        }
+        answer
+    }
+}
+
+impl BrokerAccess for SharedBroker {
+    fn load(&self) -> Option<BrokerLoad> {
+        let (status, tasks) = self.ask(|client| Ok((client.broker().status()?, client.tasks()?))).ok()?;
+        let cap = status.cap as f64 / 1e6;
+        let part = |of: &Reservation| if of.period == 0 { 0.0 } else { of.budget as f64 / of.period as f64 };
+        let (asked, granted) = tasks.iter().fold((0.0, 0.0), |(asked, granted), task| {
+            (asked + part(&task.granted.requested), granted + part(&task.granted.reserved))
+        });
+        (cap > 0.0).then_some(BrokerLoad { asked: asked / cap, granted: granted / cap })
+    }
+
+    fn set_importance(&self, program: &str, importance: u32) -> Result<(), String> {
+        self.ask(|client| Ok(client.broker().set_importance(program, importance)?))
+            .map_err(|error| format!("{error}; {}", error.remedy()))
+    }
+}

@@ -1,0 +1,203 @@
+//! Conditions and actions of contracts outside of the dispatcher.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use hyoshi::{Node, Plan, Strategies, read};
+use serde_json::Value;
+
+use crate::common::broker::Broker;
+use crate::common::running::{Running, start, until};
+use crate::common::{Ended, Place, alone};
+
+/// A contract that `hyoshi contract set battery` moves between two regions.
+fn file(actions: &str) -> String {
+    format!(
+        "name = 'outside'\nduration = '60s'\n[operation.track]\nevery = '20ms'\nwcet = '0.1ms'\n\
+         [condition.battery]\nvalue = 80\n[contract.power]\nperiod = '20ms'\n\
+         watch = {{ battery = {{ of = 'condition.battery' }} }}\n\
+         [[contract.power.region]]\nname = 'saving'\nenter = 'battery < 20'\ndo = [{actions}]\n\
+         [[contract.power.region]]\nname = 'normal'\n"
+    )
+}
+
+fn contract(place: &Place, words: &str) -> Ended {
+    place.hyoshi(&format!("contract {words} --at unix:{}/run.sock", place.path().display()))
+}
+
+/// The contract, once `holds` is true of it.
+fn until_contract(place: &Place, run: &mut Running, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    until(what, || {
+        run.goes_on();
+        let listed = contract(place, "list --format json");
+        (listed.code == 0).then(|| listed.json()["contracts"][0].clone()).filter(|contract| holds(contract))
+    })
+}
+
+fn begin(place: &Place, more: &str) -> Running {
+    let control = format!("--control {}/run.sock", place.path().display());
+    start(place, &format!("run system.toml {control} --record run.hyo --no-report --format json {more}"))
+}
+
+fn end(place: &Place, run: Running) -> Value {
+    place.hyoshi(&format!("node stop --at unix:{}/run.sock", place.path().display())).exits(0);
+    run.end("run").json()
+}
+
+fn notes(report: &Value) -> Vec<String> {
+    let of = |note: &Value| note["text"].as_str().unwrap_or_default().to_owned();
+    report["notes"].as_array().unwrap().iter().filter(|note| note["topic"] == "contracts").map(of).collect()
+}
+
+#[test]
+fn a_command_runs_when_its_region_begins_and_only_with_permission() {
+    let _alone = alone();
+    let place = Place::new();
+    let touched = place.path().join("saving");
+    let touch = format!("echo $HYOSHI_CONTRACT.$HYOSHI_REGION >> {}", touched.display());
+    place.write("system.toml", file(&format!("{{ run = ['sh', '-c', '{touch}'] }}, {{ run = ['false'] }}")));
+    let refused = place.hyoshi("run system.toml --no-report").exits(2);
+    assert!(refused.err.contains("region `power.saving` has the action `run sh -c"), "{}", refused.err);
+    assert!(refused.err.contains("start the run with --commands"), "{}", refused.err);
+    assert!(!touched.exists());
+
+    let mut run = begin(&place, "--commands");
+    let is_in = |region: &'static str| move |contract: &Value| contract["regions"][0] == region;
+    until_contract(&place, &mut run, "normal", is_in("normal"));
+    for (value, region) in [(10, "saving"), (80, "normal"), (10, "saving")] {
+        contract(&place, &format!("set battery {value}")).exits(0);
+        until_contract(&place, &mut run, region, is_in(region));
+    }
+    until("two commands", || {
+        run.goes_on();
+        let text = std::fs::read_to_string(&touched).unwrap_or_default();
+        (text == "power.saving\npower.saving\n").then_some(())
+    });
+    let failed = |contract: &Value| contract["actions"][1]["failed"] == 2;
+    let listed = until_contract(&place, &mut run, "two failures", failed);
+    assert_eq!((&listed["actions"][0]["done"], &listed["actions"][0]["failed"]), (&2.into(), &0.into()), "{listed}");
+    assert_eq!(listed["actions"][1]["last"], "it ended with exit status: 1");
+    let report = end(&place, run);
+    let notes = notes(&report);
+    assert!(
+        notes.iter().any(|note| note.contains("region `saving`: run sh") && note.ends_with("done 2 times")),
+        "{notes:?}"
+    );
+    let failure = "region `saving`: run false: failed 2 of 2 times: it ended with exit status: 1";
+    assert!(notes.iter().any(|note| note.contains(failure)), "{notes:?}");
+
+    // Replays and simulations list the action, and do not execute it.
+    std::fs::remove_file(&touched).unwrap();
+    place.hyoshi("trace replay run.hyo").exits(0);
+    let repeated = place.hyoshi("sim --from run.hyo --format json").json();
+    let change = &repeated["contracts"][0]["changes"][1];
+    assert_eq!((&change["to"], &change["reports"][1]), (&"saving".into(), &"run false".into()), "{repeated}");
+    assert!(!touched.exists());
+}
+
+#[test]
+fn a_callback_gets_each_change_in_order() {
+    let _alone = alone();
+    let text = file("{ call = 'regions' }").replace("name = 'normal'", "name = 'normal'\ndo = [{ call = 'regions' }]");
+    let system = Arc::new(read(&text, "system.toml", None).unwrap().system);
+    let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
+    let (sender, receiver) = channel();
+    let node = Node::new(system.clone(), plan.clone()).on_region("regions", move |event| {
+        let previous = event.previous.map(str::to_owned);
+        let _ = sender.send((event.contract.to_owned(), previous, event.region.to_owned(), event.at));
+    });
+    let prepared = node.prepare().unwrap();
+    let contracts = prepared.handles().contracts;
+    let running = prepared.start();
+    let next = || receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+    let mut last = next();
+    assert_eq!((&last.0[..], &last.1, &last.2[..]), ("power", &None, "normal"));
+    for _ in 0..10 {
+        for (value, from, to) in [(10.0, "normal", "saving"), (80.0, "saving", "normal")] {
+            contracts.set("battery", value).unwrap();
+            let changed = next();
+            assert_eq!((changed.1.as_deref(), &changed.2[..]), (Some(from), to));
+            assert!(changed.3 > last.3, "{changed:?} {last:?}");
+            last = changed;
+        }
+    }
+    let outcomes = contracts.actions();
+    assert_eq!(outcomes.iter().map(|one| (one.done, one.failed)).collect::<Vec<_>>(), [(10, 0), (11, 0)]);
+    running.stop(&mut |_, _, _| ());
+
+    // Without the callback, or with one that no region calls, the run does not start.
+    let missing = Node::new(system.clone(), plan.clone()).start().err().unwrap();
+    assert_eq!(missing.to_string(), "region `power.saving` calls `regions`, but the program has no such callback");
+    let uncalled = Node::new(system, plan).on_region("region", |_| ()).start().err().unwrap();
+    assert_eq!(uncalled.to_string(), "a callback `region` is set, but no region calls it");
+}
+
+#[test]
+fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_it() {
+    let _alone = alone();
+    let place = Place::new();
+    let _broker = Broker::start(&place, "--scheduler simulated");
+    let socket = format!("--socket {}", place.path().join("run/broker.sock").display());
+    let program = "[reservation.player]\nprogram = ['sleep', '600']\nperiod = '20ms'\nbudget = '5ms'\nimportance = 2\n";
+    let text = file("{ set = 'reservation.player.importance', to = 9 }");
+    let text = text.replace("battery = {", "asked = { of = 'host.station.broker.asked' }, battery = {");
+    let host = "[host.station]\n[processor.main]\nhost = 'station'\n";
+    place.write("system.toml", format!("{text}{program}{host}"));
+    let mut run = begin(&place, &socket);
+    let until_importance = |run: &mut Running, importance: u64| {
+        until(&format!("an importance of {importance}"), || {
+            run.goes_on();
+            let listed = place.hyoshi(&format!("broker list --format json {socket}")).exits(0).json();
+            let task = listed["tasks"].as_array().unwrap().iter().find(|task| task["name"] == "player").cloned();
+            task.filter(|task| task["importance"] == importance)
+        })
+    };
+    until_importance(&mut run, 2);
+    contract(&place, "set battery 10").exits(0);
+    until_importance(&mut run, 9);
+    contract(&place, "set battery 80").exits(0);
+    until_importance(&mut run, 2);
+    // 5 ms of 20 ms are a third of the cap.
+    let asked = |contract: &Value| contract["conditions"][0]["value"].as_f64().is_some_and(|asked| asked > 0.0);
+    until_contract(&place, &mut run, "the load of the broker", asked);
+    // Without a task of that name the broker refuses.
+    place.hyoshi(&format!("broker detach player {socket}")).exits(0);
+    contract(&place, "set battery 10").exits(0);
+    let failed = |contract: &Value| contract["actions"][0]["failed"] == 1;
+    let listed = until_contract(&place, &mut run, "a refusal", failed);
+    assert!(listed["actions"][0]["last"].as_str().unwrap().contains("player"), "{listed}");
+    let report = end(&place, run);
+    let notes = notes(&report);
+    assert!(
+        notes.iter().any(|note| note.contains("reservation.player.importance = 9: failed 1 of 2 times")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn epochs_set_measured_conditions_in_a_simulation_and_operators_cannot() {
+    let _alone = alone();
+    let place = Place::new();
+    let text = file("{ report = 'hot' }").replace("condition.battery' }", "host.local.cpu' }");
+    let text = text.replace("battery < 20", "battery > 0.9").replace("[condition.battery]\nvalue = 80\n", "");
+    let hosts = "[host.local]\n[processor.main]\nhost = 'local'\n";
+    let epochs =
+        "[[epoch]]\nat = '10s'\nset = { 'host.local.cpu' = 0.95 }\n[[epoch]]\nat = '20s'\nset.host.local.cpu = 0.5\n";
+    place.write("simulated.toml", format!("{text}{hosts}{epochs}"));
+    let simulated = place.hyoshi("sim simulated.toml --format json").json();
+    let changes = simulated["contracts"][0]["changes"].as_array().unwrap().iter();
+    let of =
+        |change: &Value| (change["at_ns"].as_u64().unwrap() / 1_000_000, change["to"].as_str().unwrap().to_owned());
+    let expected = [(0, "normal"), (10_000, "saving"), (20_000, "normal")].map(|(at, to)| (at, to.to_owned()));
+    assert_eq!(changes.map(of).collect::<Vec<_>>(), expected);
+
+    place.write("system.toml", format!("{text}{hosts}"));
+    let mut run = begin(&place, "");
+    let measured = |contract: &Value| contract["conditions"][0]["value"].is_number();
+    until_contract(&place, &mut run, "a utilisation", measured);
+    let refused = contract(&place, "set host.local.cpu 1").exits(2);
+    assert!(refused.err.contains("condition `host.local.cpu` is measured"), "{}", refused.err);
+    end(&place, run);
+    place.hyoshi("trace replay run.hyo").exits(0);
+}

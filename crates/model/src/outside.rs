@@ -1,0 +1,67 @@
+//! Conditions of contracts with values from outside: set by epochs, operators and programs, or measured by a host.
+
+use alloc::string::String;
+
+use crate::ids::HostId;
+
+/// A condition with values from outside of the dispatcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideCondition {
+    /// Its name; `host.NAME.temperature` and similar for a measured one. Names of others have no dots.
+    pub name: String,
+    /// What measures it; `None` if epochs, operators and programs set it.
+    pub measure: Option<HostMeasure>,
+}
+
+/// What a host measures of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostMeasure {
+    /// The host.
+    pub host: HostId,
+    /// The quantity.
+    pub quantity: HostQuantity,
+}
+
+/// A quantity of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostQuantity {
+    /// The hottest zone, in degrees Celsius.
+    Temperature,
+    /// The charge of its batteries, in percent.
+    Battery,
+    /// The utilisation of all CPUs, from 0 to 1.
+    Cpu,
+    /// What all tasks request from the CPU broker, as a part of its cap.
+    BrokerAsked,
+    /// What the CPU broker grants to them, as a part of its cap.
+    BrokerGranted,
+    /// What it does not grant, as a part of its cap.
+    BrokerContention,
+}
+
+impl HostQuantity {
+    /// All, with their names in files.
+    pub const ALL: [(HostQuantity, &str); 6] = [
+        (HostQuantity::Temperature, "temperature"),
+        (HostQuantity::Battery, "battery"),
+        (HostQuantity::Cpu, "cpu"),
+        (HostQuantity::BrokerAsked, "broker.asked"),
+        (HostQuantity::BrokerGranted, "broker.granted"),
+        (HostQuantity::BrokerContention, "broker.contention"),
+    ];
+
+    /// The quantity of a name in files.
+    pub fn of_name(name: &str) -> Option<HostQuantity> {
+        HostQuantity::ALL.into_iter().find(|(_, known)| *known == name).map(|(quantity, _)| quantity)
+    }
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        HostQuantity::ALL[self as usize].1
+    }
+
+    /// True if the CPU broker reports it.
+    pub fn is_of_broker(self) -> bool {
+        matches!(self, HostQuantity::BrokerAsked | HostQuantity::BrokerGranted | HostQuantity::BrokerContention)
+    }
+}
