@@ -3,21 +3,21 @@
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::parameters::{ParameterValue, Parameters, text};
+use super::parameters::{ParameterValue, QosketValues, text};
 use crate::file::limits;
 use crate::file::log::{Log, Place};
 use crate::file::value::shortened;
 
 /// Replaces parameters. An entry of a list that names a parameter with a list is repeated for each of its values.
 pub(super) struct Expansion<'p, 'a> {
-    parameters: &'p Parameters<'a>,
+    parameters: &'p QosketValues<'a>,
     /// The list that the present entry is repeated for, with the present item.
     repeated: Option<(&'p ParameterValue<'a>, usize)>,
     bytes_left: usize,
 }
 
 impl<'p, 'a> Expansion<'p, 'a> {
-    pub fn new(parameters: &'p Parameters<'a>) -> Self {
+    pub fn new(parameters: &'p QosketValues<'a>) -> Self {
         Expansion { parameters, repeated: None, bytes_left: limits::QOSKET_EXPANDED }
     }
 

@@ -21,7 +21,7 @@ use super::times::TimesFiles;
 use super::value::{InputValue, shortened};
 use super::{limits, parse};
 use expand::Expansion;
-use parameters::Parameters;
+use parameters::QosketValues;
 
 /// A qosket that the system uses, with its text.
 pub(super) struct UsedQosket<'a> {
@@ -127,7 +127,7 @@ impl<'a> UsedQosket<'a> {
         let about = top.inner(log, "qosket")?;
         let named = (about.read(log, "name", InputValue::text)?, about.read(log, "about", InputValue::text)?);
         check_name(log, "qosket", named.0);
-        let parameters = Parameters::read(log, tree, &top, self.used, self.with)?;
+        let parameters = QosketValues::read(log, tree, &top, self.used, self.with)?;
         top.required(log, "contract", |given| given.table("[contract]"))?;
         let written = tree.get("contract")?.get_ref().as_table()?;
         let expanded = Expansion::new(&parameters).table(log, self.used.place, written)?;

@@ -18,9 +18,9 @@ pub(super) struct ParameterValue<'a> {
 }
 
 /// The parameters, in the qosket's order.
-pub(super) struct Parameters<'a>(Vec<ParameterValue<'a>>);
+pub(super) struct QosketValues<'a>(Vec<ParameterValue<'a>>);
 
-impl<'a> Parameters<'a> {
+impl<'a> QosketValues<'a> {
     /// `None`, logged, if a value is missing, unknown or of another kind.
     pub fn read(
         log: &mut Log,
@@ -28,7 +28,7 @@ impl<'a> Parameters<'a> {
         top: &Table<'_>,
         used: AtPlace<&str>,
         with: Option<AtPlace<&'a DeTable<'a>>>,
-    ) -> Option<Parameters<'a>> {
+    ) -> Option<QosketValues<'a>> {
         let declared = named(log, top)?;
         let given = |name: &str| with.and_then(|with| with.value.get(name));
         let mut sound = true;
@@ -72,7 +72,7 @@ impl<'a> Parameters<'a> {
                 None => sound = false,
             }
         }
-        sound.then_some(Parameters(values))
+        sound.then_some(QosketValues(values))
     }
 
     pub fn get(&self, name: &str) -> Option<&ParameterValue<'a>> {
