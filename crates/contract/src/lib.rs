@@ -10,6 +10,7 @@
 //! - [`window`]: a condition over a window of time, and when it is stale.
 //! - [`region`]: the active regions, with hysteresis, dwell times and latches.
 //! - [`reach`]: which regions can be entered, before anything runs.
+//! - [`flapping`]: regions that begin and end in a cycle.
 //! - [`limits`]: settings that several layers limit.
 //!
 //! Expressions are those of [`hyoshi_model::predicate`].
@@ -19,11 +20,13 @@
 
 extern crate alloc;
 
+pub mod flapping;
 pub mod limits;
 pub mod reach;
 pub mod region;
 pub mod window;
 
+pub use flapping::{FlapDetector, FlappingRegion};
 pub use limits::SettingLimits;
 pub use reach::{Reachability, RegionReach};
 pub use region::{ChangeCause, RegionChange, RegionMachine};

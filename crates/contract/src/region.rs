@@ -52,6 +52,8 @@ pub struct RegionMachine {
     /// A level follows the level that contains its parent.
     levels: Box<[RegionLevel]>,
     regions: Box<[RegionState]>,
+    /// When a command ends.
+    forced_until: Instant,
 }
 
 #[derive(Debug)]
@@ -102,7 +104,7 @@ impl RegionMachine {
         });
         let levels = levels.collect();
         let regions = rules.iter().map(|_| RegionState::default()).collect();
-        RegionMachine { rules: rules.into(), levels, regions }
+        RegionMachine { rules: rules.into(), levels, regions, forced_until: Instant::NEVER }
     }
 
     /// Whether a region is active.
@@ -120,12 +122,14 @@ impl RegionMachine {
         self.levels.iter().rev().find_map(|level| level.forced)
     }
 
-    /// From the next step on, a region and the regions around it are active, whatever the conditions are.
+    /// From the next step on, a region and the regions around it are active, whatever the conditions are. From the first
+    /// step at or after `until`, conditions decide again, as after [`release`](RegionMachine::release).
     ///
     /// # Panics
     ///
     /// If there is no such region.
-    pub fn force(&mut self, region: u16) {
+    pub fn force(&mut self, region: u16, until: Instant) {
+        self.forced_until = until;
         self.levels.iter_mut().for_each(|level| level.forced = None);
         let mut path = Some(region);
         while let Some(region) = path {
@@ -138,6 +142,7 @@ impl RegionMachine {
 
     /// From the next step on, conditions decide again. The latches of active regions open.
     pub fn release(&mut self) {
+        self.forced_until = Instant::NEVER;
         for level in &mut self.levels {
             level.forced = None;
             level.active = level.active.map(|active| ActiveRegion { unlatched: true, ..active });
@@ -146,6 +151,9 @@ impl RegionMachine {
 
     /// Decides with these readings, and reports each change in order, from outer levels to inner ones.
     pub fn step(&mut self, now: Instant, readings: &[ConditionReading], mut each: impl FnMut(RegionChange)) {
+        if now >= self.forced_until {
+            self.release();
+        }
         for place in 0..self.levels.len() {
             if let Some(change) = self.step_level(place, now, readings) {
                 each(change);
@@ -214,6 +222,7 @@ impl RegionMachine {
 
     /// Ends all regions, inner levels first, and forgets commands. The next step begins anew.
     pub fn end(&mut self, mut each: impl FnMut(RegionChange)) {
+        self.forced_until = Instant::NEVER;
         for place in (0..self.levels.len()).rev() {
             if let Some(active) = self.levels[place].active {
                 each(RegionChange { from: Some(active.region), to: None, cause: ChangeCause::Outer });
@@ -347,7 +356,7 @@ mod tests {
         let inner = |enter: &str| RegionRules { parent: Some(0), ..rules(enter, "") };
         let mut machine = RegionMachine::new(vec![rules("load > 8", ""), inner("load > 9"), inner(""), rules("", "")]);
         assert_eq!(step(&mut machine, 0, 1.0).len(), 1);
-        machine.force(1);
+        machine.force(1, Instant::NEVER);
         let begun = |from, to| RegionChange { from, to: Some(to), cause: ChangeCause::Command };
         assert_eq!(step(&mut machine, 1, 1.0), [begun(Some(3), 0), begun(None, 1)]);
         assert_eq!(step(&mut machine, 2, 1.0), []);
@@ -357,6 +366,28 @@ mod tests {
             step(&mut machine, 3, 1.0),
             [RegionChange { from: Some(0), to: Some(3), cause: ChangeCause::Leave }, ended]
         );
+    }
+
+    #[test]
+    fn a_command_with_an_end_lets_conditions_decide_from_then_on() {
+        let latch = RegionRules { latch: true, ..rules("load > 8", "") };
+        let mut machine = RegionMachine::new(vec![latch, rules("", "")]);
+        machine.force(0, at(5));
+        let active = |machine: &mut RegionMachine, millis| {
+            step(machine, millis, 1.0);
+            (machine.active().next(), machine.forced())
+        };
+        assert_eq!(active(&mut machine, 0), (Some(0), Some(0)));
+        assert_eq!(active(&mut machine, 4), (Some(0), Some(0)));
+        assert_eq!(active(&mut machine, 5), (Some(1), None));
+        // A later command replaces the end of an earlier one, and a release removes it.
+        machine.force(0, at(7));
+        machine.force(0, Instant::NEVER);
+        assert_eq!(active(&mut machine, 9), (Some(0), Some(0)));
+        machine.force(0, at(20));
+        machine.release();
+        machine.force(1, Instant::NEVER);
+        assert_eq!(active(&mut machine, 21), (Some(1), Some(1)));
     }
 
     /// Regions with constant thresholds, and a level within the second one.

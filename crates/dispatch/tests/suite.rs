@@ -62,7 +62,7 @@ enum Action {
     Cancel(usize, bool),
     SuspendTriggers(usize, bool),
     SetCondition(i64),
-    Force(Option<u16>),
+    Force(Option<u16>, Option<u64>),
     Choose(usize, u64),
 }
 
@@ -87,7 +87,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..8, any::<bool>()).prop_map(|(among, chain)| Action::Cancel(among, chain)),
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
         2 => (0i64..20).prop_map(Action::SetCondition),
-        1 => prop::option::of(0u16..4).prop_map(Action::Force),
+        1 => (prop::option::of(0u16..4), prop::option::of(0u64..6_000)).prop_map(|(region, lasting)| Action::Force(region, lasting)),
         2 => (0usize..8, 0u64..4).prop_map(|(among, hops)| Action::Choose(among, hops)),
     ];
     prop::collection::vec(action, 1..150)
@@ -443,10 +443,11 @@ impl<'a> Caller<'a> {
             Action::SetCondition(value) if !self.system.conditions.is_empty() => {
                 self.outside(Input::Condition { condition: 0, value: value * 100_000 });
             }
-            Action::Force(region) if !self.system.contracts.is_empty() => {
-                self.outside(Input::Force { contract: 0, region });
+            Action::Force(region, lasting) if !self.system.contracts.is_empty() => {
+                let until = lasting.map_or(Instant::NEVER, |micros| self.now + Span::from_micros(micros));
+                self.outside(Input::Force { contract: 0, region, until });
             }
-            Action::SetCondition(_) | Action::Force(_) => {}
+            Action::SetCondition(_) | Action::Force(..) => {}
             Action::Enter(index) => {
                 let index = (index % self.system.epochs.len()) as u16;
                 self.outside(Input::Enter { index });

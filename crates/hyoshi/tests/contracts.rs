@@ -43,6 +43,79 @@ fn regions_are_in_every_output_and_the_same_in_a_replay() {
     assert!(refused.err.contains("no rates to freeze"), "{}", refused.err);
 }
 
+/// The qosket of the example is the contract of `contract.toml`: both make the same changes at the same times.
+#[test]
+fn a_qosket_is_a_contract_in_every_output() {
+    let place = Place::new();
+    let file = example("qosket.toml");
+    let json = place.hyoshi(&format!("check {file} --format json")).json();
+    let regions: Vec<_> =
+        json["contract_regions"].as_array().unwrap().iter().map(|one| (&one["contract"], &one["region"])).collect();
+    assert_eq!(regions, [(&"load".into(), &"degraded".into()), (&"load".into(), &"normal".into())]);
+    let found = changes(&place.hyoshi(&format!("sim {file} --record sim.hyo --format json")).json());
+    let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["normal", "degraded", "normal", "degraded", "normal", "degraded", "normal"], "{found:?}");
+    let plain = changes(&place.hyoshi(&format!("sim {} --format json", example("contract.toml"))).json());
+    let values = |found: &[(String, i64)]| found.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+    assert_eq!(values(&plain), values(&found));
+    assert_eq!(changes(&place.hyoshi("sim --from sim.hyo --format json").json()), found);
+    place.hyoshi("trace replay sim.hyo").exits(0);
+}
+
+/// A file of one's own, and its recording without the file.
+#[test]
+fn a_recording_contains_the_qosket_and_needs_no_file() {
+    let place = Place::new();
+    let shipped = place.hyoshi("contract qoskets degrade-rate").exits(0).out;
+    place.write("mine.toml", shipped.replace("degrade-rate", "mine").replace("\"degraded\"", "\"slower\""));
+    let text = std::fs::read_to_string(example("qosket.toml")).unwrap();
+    place.write("system.toml", text.replace("\"degrade-rate\"", "\"mine.toml\""));
+    let found = changes(&place.hyoshi("sim system.toml --record sim.hyo --format json").json());
+    assert_eq!(found[1].0, "slower");
+    std::fs::remove_file(place.path().join("mine.toml")).unwrap();
+    let missing = place.hyoshi("sim system.toml").exits(2);
+    assert!(missing.err.contains("mine.toml cannot be read"), "{}", missing.err);
+    place.hyoshi("trace replay sim.hyo").exits(0);
+    assert_eq!(changes(&place.hyoshi("trace summary sim.hyo --format json").json()), found);
+    assert_eq!(changes(&place.hyoshi("sim --from sim.hyo --format json").json()), found);
+}
+
+#[test]
+fn shipped_qoskets_are_listed_with_their_parameters() {
+    let place = Place::new();
+    let listed = place.hyoshi("contract qoskets").exits(0).out;
+    for words in ["degrade-rate", "protect-cpu", "shed-on-overload", "steady-latency", "required", "longest"] {
+        assert!(listed.contains(words), "{listed}");
+    }
+    let json = place.hyoshi("contract qoskets --format json").json();
+    assert_eq!(json["qoskets"][0]["parameters"][0]["parameter"], "watched");
+    let unknown = place.hyoshi("contract qoskets degrade").exits(2);
+    assert!(unknown.err.contains("there is no qosket `degrade`") && unknown.err.contains("shed-on"), "{}", unknown.err);
+}
+
+#[test]
+fn check_names_regions_that_flap_and_limits_that_contradict_each_other() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(example("contract.toml")).unwrap();
+    let notes = |text: &str| -> Vec<Value> {
+        place.write("contract.toml", text);
+        let json = place.hyoshi("check contract.toml --format json").json();
+        let all = json["notes"].as_array().unwrap();
+        all.iter().filter(|note| note["topic"] == "contract").cloned().collect()
+    };
+    assert_eq!(notes(&text), [Value::Null; 0]);
+    let flapping = text.replace("{ first = \"5s\", grow = 2, most = \"1min\" }", "\"2s\"");
+    let found = notes(&flapping);
+    let [flaps] = &found[..] else { panic!("{found:?}") };
+    assert!(flaps["text"].as_str().unwrap().starts_with("region `thin` of `load` flaps in a simulation"), "{flaps}");
+    assert!(flaps["remedy"].as_str().unwrap().contains("let its `stay` grow"), "{flaps}");
+    let demand = "[condition.zoom]\n[contract.demand]\nwatch = { zoom = { of = \"condition.zoom\" } }\n\
+                  region = [{ name = \"near\", enter = \"zoom > 2\", do = [{ set = \"operation.track.rate\", least = \
+                  \"25Hz\" }] }, { name = \"far\" }]\n";
+    let found = notes(&format!("{text}{demand}"));
+    assert!(found[0]["text"].as_str().unwrap().contains("the limit of `load` applies"), "{found:?}");
+}
+
 /// The overload begins with the run, so the first windows show it.
 #[test]
 fn on_the_kernel_a_region_limits_a_rate_and_the_replay_is_identical() {
@@ -125,10 +198,15 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
     assert!(text.contains("power") && text.contains("normal"), "{text}");
     contract(&place, "release power").exits(0);
     until_in(&place, &mut run, "saving");
+    let text = contract(&place, "force power normal --for 300ms").exits(0).out;
+    assert!(text.contains("in normal for 300ms"), "{text}");
+    until_in(&place, &mut run, "normal");
+    assert_eq!(until_in(&place, &mut run, "saving")["forced"], Value::Null);
     for (words, why, remedy) in [
         ("set batery 1", "there is no condition `batery`", "known: battery"),
         ("set battery 1e12", "the value 1000000000000 is out of range", "from -1e9 to 1e9"),
         ("set battery full", "invalid value `full`", "--help"),
+        ("force power normal --for 0s", "must not be zero", "write a time"),
         ("force powr normal", "there is no contract `powr`", "known: power"),
         ("force power off", "there is no region `off`", "known: saving, normal"),
     ] {
@@ -138,7 +216,7 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
     place.hyoshi(&format!("node stop --at unix:{}/run.sock", place.path().display())).exits(0);
     let report = run.end("run").json();
     let names = |json: &Value| changes(json).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-    assert_eq!(names(&report), ["normal", "saving", "normal", "saving"]);
+    assert_eq!(names(&report), ["normal", "saving", "normal", "saving", "normal", "saving"]);
     place.hyoshi("trace replay run.hyo").exits(0);
     // The recorded commands, and new decisions.
     assert_eq!(names(&place.hyoshi("sim --from run.hyo --format json").json()), names(&report));

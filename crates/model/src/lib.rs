@@ -93,8 +93,9 @@ pub use feedback::{
 };
 #[cfg(feature = "toml")]
 pub use file::{
-    Diagnostic, FileErrors, LawResult, Laws, Loaded, MeasuredCosts, ReadContext, SetPointAnalysis, Severity, read,
-    read_costs, read_costs_file, read_file, read_file_with, read_with, schema,
+    Diagnostic, FileErrors, LawResult, Laws, Loaded, MeasuredCosts, QosketParameter, ReadContext, SetPointAnalysis,
+    Severity, ShippedQosket, read, read_costs, read_costs_file, read_file, read_file_with, read_with, schema,
+    shipped_qoskets,
 };
 pub use gateway::{Gateway, GatewayMode};
 pub use hard_cap::{HardCap, OnOverload};

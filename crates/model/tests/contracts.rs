@@ -96,6 +96,7 @@ fn contracts_with_a_higher_precedence_come_first() {
 
 const OUTSIDE: &str = "name = 'outside'
     [host.drone]
+    [host.ship]
     [host.station]
     [processor.air]
     host = 'drone'
@@ -177,8 +178,7 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
         (action, "{ set = 'reservation.player.importance', to = true }", "`to`"),
         (action, "{ set = 'reservation.player.importance' }", "has no `to`"),
         (action, "{ set = 'reservation.player.weight', to = 9 }", "a contract cannot set `reservation.player.weight`"),
-        (action, "{ set = 'operation.fly.enabled', to = false }", "this is of host `station`"),
-        ("'host.station.temperature', max_age", "'host.drone.temperature', max_age", "this is of host `station`"),
+        ("'host.station.temperature', max_age", "'host.ship.temperature', max_age", "host `ship` has no processor"),
         ("'host.station.temperature', max_age", "'host.stat.temperature', max_age", "there is no host `stat`"),
         ("'host.station.temperature', max_age", "'host.station.wind', max_age", "a host does not measure `wind`"),
         (

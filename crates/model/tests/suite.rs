@@ -7,6 +7,7 @@ mod contracts;
 mod diagnostics;
 mod hostile;
 mod meaning;
+mod qoskets;
 mod rates;
 mod reference;
 mod writing;

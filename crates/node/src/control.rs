@@ -233,13 +233,18 @@ impl NodeClient {
         self.control.set_condition(condition, value)
     }
 
-    /// Sets a region of a contract; without one, conditions decide again.
+    /// Sets a region of a contract, for a time if there is one; without a region, conditions decide again.
     ///
     /// # Errors
     ///
     /// If the node has no such contract or region, does not answer, or refuses.
-    pub fn force_region(&self, contract: &str, region: Option<&str>) -> Result<(), wire::ForceRegionError> {
-        self.control.force_region(contract, region.unwrap_or_default())
+    pub fn force_region(
+        &self,
+        contract: &str,
+        region: Option<&str>,
+        lasting: Option<Span>,
+    ) -> Result<(), wire::ForceRegionError> {
+        self.control.force_region(contract, region.unwrap_or_default(), lasting.map_or(0, Span::as_nanos))
     }
 
     /// Asks the node to end.

@@ -173,10 +173,11 @@ impl wire::Control for ForOperators {
         Ok(self.contracts.set(condition, value).map_err(contract_refused)?)
     }
 
-    fn force_region(&self, contract: &str, region: &str) -> Result<(), ForceRegionError> {
+    fn force_region(&self, contract: &str, region: &str, lasting: u64) -> Result<(), ForceRegionError> {
         self.check(true)?;
         let region = Some(region).filter(|region| !region.is_empty());
-        Ok(self.contracts.force(contract, region).map_err(contract_refused)?)
+        let lasting = Some(Span::from_nanos(lasting)).filter(|lasting| !lasting.is_zero());
+        Ok(self.contracts.force(contract, region, lasting).map_err(contract_refused)?)
     }
 
     fn stop(&self) -> Result<(), SystemException> {

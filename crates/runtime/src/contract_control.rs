@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyoshi_model::predicate::ConditionReading;
-use hyoshi_model::{ConditionSource, Contract, Instant, ProcessorId, System};
+use hyoshi_model::{ConditionSource, Contract, Instant, ProcessorId, Span, System};
 use hyoshi_trace::Input;
 
 use crate::common::CommonState;
@@ -155,13 +155,13 @@ impl ContractControl {
         here.try_for_each(|processor| self.pass(processor, input))
     }
 
-    /// Sets a region of a contract, and the regions around it, from its next evaluation on. Without a region,
-    /// conditions decide again.
+    /// Sets a region of a contract, and the regions around it, from its next evaluation on. Without a region, or after
+    /// the time `lasting`, conditions decide again.
     ///
     /// # Errors
     ///
     /// If there is no such contract, region or run, or another process evaluates the contract.
-    pub fn force(&self, contract: &str, region: Option<&str>) -> Result<(), ContractError> {
+    pub fn force(&self, contract: &str, region: Option<&str>, lasting: Option<Span>) -> Result<(), ContractError> {
         let system = &self.common.system;
         let number = place("contract", contract, system.contracts.iter().map(|one| one.name.as_str()))?;
         let found = &system.contracts[usize::from(number)];
@@ -172,7 +172,8 @@ impl ContractControl {
             .iter()
             .find(|one| one.id == found.processor)
             .ok_or_else(|| ContractError::Elsewhere { contract: contract.to_owned(), host: host_of(system, found) })?;
-        self.pass(processor, Input::Force { contract: number, region })
+        let until = lasting.map_or(Instant::NEVER, |lasting| self.common.now().saturating_add(lasting));
+        self.pass(processor, Input::Force { contract: number, region, until })
     }
 
     /// The results of actions outside of the dispatcher so far, of the contracts that this process evaluates.

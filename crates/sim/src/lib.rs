@@ -8,6 +8,7 @@
 
 mod coordination;
 mod cpu;
+mod flapping;
 mod links;
 mod locks;
 mod overhead;
@@ -27,6 +28,8 @@ use cpu::SimulatedCpu;
 use locks::Locks;
 use programs::Programs;
 
+pub use flapping::flapping;
+pub use hyoshi_contract::FlappingRegion;
 pub use links::{Journey, Journeys, LinkCounts};
 pub use refute::refute;
 

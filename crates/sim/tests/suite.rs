@@ -24,6 +24,7 @@ mod losses;
 mod outside;
 mod programs;
 mod properties;
+mod qoskets;
 mod reallocation;
 mod regions;
 mod release_guards;

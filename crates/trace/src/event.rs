@@ -209,6 +209,9 @@ pub enum Input {
         contract: u16,
         /// The region's position in the contract; `None`: conditions decide.
         region: Option<u16>,
+        /// When conditions decide again; [`Instant::NEVER`]: at the next such input.
+        #[serde(with = "instant")]
+        until: Instant,
     },
     /// Requests the admission of an operation on standby. The dispatcher decides, as for the `admit` of an epoch. A
     /// `Tick` follows.

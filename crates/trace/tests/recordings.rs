@@ -92,7 +92,10 @@ fn events() -> impl Strategy<Value = Vec<RecordedEvent>> {
         any::<(u16, Option<u16>, Option<u16>)>()
             .prop_map(|(contract, from, to)| TraceEvent::Decision(DispatchDecision::Region { contract, from, to })),
         any::<(u16, i64)>().prop_map(|(condition, value)| TraceEvent::Input(Input::Condition { condition, value })),
-        any::<(u16, Option<u16>)>().prop_map(|(contract, region)| TraceEvent::Input(Input::Force { contract, region })),
+        any::<(u16, Option<u16>, u64)>().prop_map(|(contract, region, until)| {
+            let until = Instant::ZERO + Span::from_nanos(until >> 1);
+            TraceEvent::Input(Input::Force { contract, region, until })
+        }),
         (slot(), any::<u32>())
             .prop_map(|(slot, resource)| TraceEvent::Input(Input::Acquire { slot, resource: ResourceId(resource) })),
         (job(), instant(), instant(), any::<u8>()).prop_map(|(job, release, deadline, lane)| TraceEvent::Decision(

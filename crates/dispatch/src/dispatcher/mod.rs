@@ -296,7 +296,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Leave { client } => self.leave_loop(now, client, effects),
             Input::Enter { index } => self.enter_region(now, index, effects),
             Input::Condition { condition, value } => self.set_condition(now, condition, value, effects),
-            Input::Force { contract, region } => self.force_region(now, contract, region, effects),
+            Input::Force { contract, region, until } => self.force_region(now, (contract, region, until), effects),
             Input::ContractUpdate { route, value } => self.update_contract(now, route, value, effects),
             Input::Cancel { job, chain } => self.cancel_job(now, job, chain, effects),
             Input::Begin => self.begin(now, effects),
@@ -343,7 +343,7 @@ impl<P: Probe> Dispatcher<P> {
             Input::Invoke(request) => request.operation.index() < system.operations.len(),
             Input::Enter { index } => usize::from(*index) < system.epochs.len(),
             Input::Condition { condition, .. } => usize::from(*condition) < system.conditions.len(),
-            Input::Force { contract, region } => {
+            Input::Force { contract, region, .. } => {
                 let known = system.contracts.get(usize::from(*contract));
                 known.is_some_and(|known| region.is_none_or(|region| usize::from(region) < known.regions.len()))
             }

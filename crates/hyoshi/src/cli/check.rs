@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use clap::Args;
 use hyoshi_control::file::admit;
-use hyoshi_model::{HostId, System};
+use hyoshi_model::{HostId, Stay, System};
 use hyoshi_os::priority::TRANSPORT;
+use hyoshi_report::check::contracts;
 use hyoshi_report::{Checked, NoteLevel, ReportNote, TerminalStyle};
 use hyoshi_sched::analysis::{AnalysisOptions, Bounds, Progress, Sensitivity, SensitivitySearch, analyse_with};
 use hyoshi_sched::{Outcome, Report, Strategies};
-use hyoshi_sim::refute;
+use hyoshi_sim::{FlappingRegion, flapping, refute};
 
 use super::costs::CostsFrom;
 use super::counterexample;
@@ -66,6 +67,10 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         true
     });
     let margins = arguments.sensitivity.then(|| margins(&ready, strategies, &report, &mut line));
+    let flapping = flapping(&ready.system, &ready.plan, || {
+        line.show(|| "simulating contracts".into());
+        true
+    });
     line.clear();
     let seen = match (counterexample::first(&ready, &report), arguments.counterexample.as_deref()) {
         (Some(example), Some(path)) => Some(counterexample::save(example, path, &ready, strategies)?),
@@ -73,6 +78,8 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
     };
     let mut notes = ready.notes.clone();
     notes.extend(zenoh_threads(&ready.system));
+    notes.extend(contracts::limit_notes(&ready.system));
+    notes.extend(flapping.into_iter().map(|(contract, found)| flaps(&ready.system, contract, found)));
     if format == Format::Json {
         // People have read them on standard error.
         notes.extend(ready.warnings.iter().map(warning));
@@ -97,6 +104,22 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         Format::Json => streams::out(checked.json())?,
     }
     Ok(VerbOutcome::of(checked.holds()))
+}
+
+/// A region of a contract that began and ended in a cycle in a simulation.
+fn flaps(system: &System, contract: u16, found: FlappingRegion) -> ReportNote {
+    let contract = &system.contracts[usize::from(contract)];
+    let region = &contract.regions[usize::from(found.region)];
+    let text = format!(
+        "region `{}` of `{}` flaps in a simulation: it begins again soon after its end, {} times in succession, last after {}",
+        region.name, contract.name, found.times, found.cycle
+    );
+    let Stay { first, most, .. } = region.rules.stay;
+    let remedy = match first < most {
+        true => format!("watch the cause, which its actions do not cure, or raise `most` of `stay` above {most}"),
+        false => "watch the cause, which its actions do not cure, or let its `stay` grow: { first, grow, most }".into(),
+    };
+    ReportNote { remedy: Some(remedy), ..note(NoteLevel::Info, "contract", text) }
 }
 
 /// The threads of Zenoh in the nodes of hosts that exchange completions over it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use hyoshi_model::printable_lines;
+use hyoshi_model::{QosketParameter, Span, printable_lines, shipped_qoskets};
 use hyoshi_node::NodeClient;
 use hyoshi_node::idl::hyoshi_node::{
     ActionStanding, ConditionStanding, ContractRefused, ContractStanding, ForceRegionError, SetConditionError,
@@ -12,6 +12,7 @@ use hyoshi_report::terminal::grid::{CellValue, Column, column};
 use serde_json::{Value as Json, json};
 
 use super::answer::{OutputTable, OutputText, VerbOutput};
+use super::load::span;
 use super::node::{NodeAddress, failed, find};
 use super::{CliError, Format, VerbOutcome, streams};
 
@@ -19,7 +20,7 @@ use super::{CliError, Format, VerbOutcome, streams};
 #[command(after_help = "While a system with a [contract.NAME] runs, in another terminal:\n  \
                   hyoshi contract list\n  \
                   hyoshi contract set battery 15\n  \
-                  hyoshi contract force load thin\n  \
+                  hyoshi contract force load thin --for 30s\n  \
                   hyoshi contract release load")]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -48,6 +49,14 @@ enum Verb {
         contract: String,
         /// The region
         region: String,
+        /// For how long, such as 30s; then conditions decide again
+        #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+        lasting: Option<Span>,
+    },
+    /// List the qoskets that come with Hyoshi, with their parameters; or print the file of one
+    Qoskets {
+        /// Print the file of this one
+        name: Option<String>,
     },
     /// Let conditions decide again, and open the latches of active regions
     Release {
@@ -64,6 +73,7 @@ impl Arguments {
             Verb::Watch => "contract watch",
             Verb::Set { .. } => "contract set",
             Verb::Force { .. } => "contract force",
+            Verb::Qoskets { .. } => "contract qoskets",
             Verb::Release { .. } => "contract release",
         }
     }
@@ -82,10 +92,14 @@ const CONTRACTS: [Column; 6] = [
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn contract(arguments: &Arguments, format: Format) -> Result<VerbOutcome, CliError> {
+    if let Verb::Qoskets { name } = &arguments.verb {
+        return qoskets(name.as_deref())?.print(arguments.name(), format);
+    }
     let (client, at) = find(&arguments.node)?;
     let lines = |text: String, json: Json| VerbOutput { text: OutputText::Lines(text), json };
     let output = match &arguments.verb {
         Verb::List => list(&states(&client, &at)?),
+        Verb::Qoskets { name } => qoskets(name.as_deref())?,
         Verb::Watch => return watch(&client, &at, format),
         Verb::Set { condition, value } => {
             client.set_condition(condition, *value).map_err(|error| match error {
@@ -94,10 +108,15 @@ pub(super) fn contract(arguments: &Arguments, format: Format) -> Result<VerbOutc
             })?;
             lines(format!("{condition} is {value}\n"), json!({ "condition": condition, "value": value }))
         }
-        Verb::Force { contract, region } => {
-            force(&client, &at, contract, Some(region))?;
-            let text = format!("{contract} will be in {region} until `hyoshi contract release {contract}`\n");
-            lines(text, json!({ "contract": contract, "region": region }))
+        Verb::Force { contract, region, lasting } => {
+            force(&client, &at, contract, Some((region, *lasting)))?;
+            let end = match lasting {
+                Some(lasting) => format!("for {lasting}, or "),
+                None => String::new(),
+            };
+            let text = format!("{contract} will be in {region} {end}until `hyoshi contract release {contract}`\n");
+            let lasting = lasting.map(Span::as_nanos);
+            lines(text, json!({ "contract": contract, "region": region, "lasting_ns": lasting }))
         }
         Verb::Release { contract } => {
             force(&client, &at, contract, None)?;
@@ -108,12 +127,51 @@ pub(super) fn contract(arguments: &Arguments, format: Format) -> Result<VerbOutc
     output.print(arguments.name(), format)
 }
 
+const QOSKETS: [Column; 4] =
+    [column("qosket"), column("parameter"), column("default").if_any(), column("meaning").spare(1)];
+
+/// The shipped qoskets, or the file of one.
+fn qoskets(name: Option<&str>) -> Result<VerbOutput, CliError> {
+    let shipped = shipped_qoskets();
+    if let Some(name) = name {
+        let found = shipped.iter().find(|one| one.name == name).ok_or_else(|| {
+            let known: Vec<_> = shipped.iter().map(|one| one.name).collect();
+            CliError::new(format!("there is no qosket `{name}`")).help(format!("known: {}", known.join(", ")))
+        })?;
+        let json = json!({ "qosket": found.name, "text": found.text });
+        return Ok(VerbOutput { text: OutputText::Styled(found.text.to_owned()), json });
+    }
+    let mut rows = Vec::new();
+    for one in &shipped {
+        rows.push([one.name, "", "", &one.about].map(CellValue::words).into());
+        for parameter in &one.parameters {
+            let default = parameter.default.as_deref().unwrap_or("required");
+            let meaning =
+                if parameter.list { format!("{} (one or a list)", parameter.about) } else { parameter.about.clone() };
+            rows.push(vec![
+                CellValue::words(""),
+                CellValue::words(&parameter.name),
+                CellValue::words(default),
+                CellValue::words(meaning),
+            ]);
+        }
+    }
+    let parameter = |one: &QosketParameter| json!({ "parameter": one.name, "about": one.about, "default": one.default, "list": one.list });
+    let json = shipped.iter().map(|one| {
+        let parameters: Vec<_> = one.parameters.iter().map(parameter).collect();
+        json!({ "qosket": one.name, "about": one.about, "parameters": parameters })
+    });
+    let json: Vec<_> = json.collect();
+    let table = OutputTable { columns: &QOSKETS, rows, empty: "" };
+    Ok(VerbOutput { text: OutputText::Table(table), json: json!({ "qoskets": json }) })
+}
+
 fn states(client: &NodeClient, at: &str) -> Result<Vec<ContractStanding>, CliError> {
     client.contracts().map_err(|raised| failed(at, raised))
 }
 
-fn force(client: &NodeClient, at: &str, contract: &str, region: Option<&str>) -> Result<(), CliError> {
-    client.force_region(contract, region).map_err(|error| match error {
+fn force(client: &NodeClient, at: &str, contract: &str, region: Option<(&str, Option<Span>)>) -> Result<(), CliError> {
+    client.force_region(contract, region.map(|one| one.0), region.and_then(|one| one.1)).map_err(|error| match error {
         ForceRegionError::ContractRefused(why) => refused(&why),
         ForceRegionError::System(raised) => failed(at, raised),
     })

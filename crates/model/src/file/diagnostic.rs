@@ -44,6 +44,8 @@ pub struct Diagnostic {
     /// The remedy.
     pub help: Option<String>,
     excerpt: Option<Excerpt>,
+    /// Related places in other files, with their labels.
+    elsewhere: Vec<Diagnostic>,
 }
 
 /// The lines to show, and the parts of them to mark.
@@ -69,27 +71,35 @@ impl Diagnostic {
     /// A finding about a file as a whole.
     pub fn of_file(file: &str, message: String, help: Option<String>) -> Self {
         let (file, label) = (file.to_string(), String::new());
-        Diagnostic { severity: Severity::Error, file, line: 0, column: 0, message, label, help, excerpt: None }
+        Diagnostic {
+            severity: Severity::Error,
+            file,
+            line: 0,
+            column: 0,
+            message,
+            label,
+            help,
+            excerpt: None,
+            elsewhere: Vec::new(),
+        }
     }
 
-    /// Writes it for a terminal, with or without colours.
-    pub fn render(&self, colours: bool) -> String {
-        let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
-        let level = match self.severity {
-            Severity::Error => Level::ERROR,
-            Severity::Warning => Level::WARNING,
-        };
-        let mut group = Group::with_title(level.primary_title(self.message.as_str()));
-        group = match &self.excerpt {
+    /// Adds a related place in another file.
+    pub(super) fn also(&mut self, source: &Source, place: Range<usize>, label: String) {
+        self.elsewhere.push(source.diagnose(self.severity, place, (String::new(), label, None), &[]));
+    }
+
+    /// Adds the lines with the place.
+    fn show<'a>(&'a self, group: Group<'a>, kind: AnnotationKind) -> Group<'a> {
+        match &self.excerpt {
             Some(excerpt) => {
-                let primary = AnnotationKind::Primary.span(excerpt.primary.clone());
                 let label = (!self.label.is_empty()).then_some(self.label.as_str());
                 let context = excerpt.context.iter();
                 group.element(
                     Snippet::source(excerpt.text.as_str())
                         .line_start(excerpt.first_line)
                         .path(self.file.as_str())
-                        .annotation(primary.label(label))
+                        .annotation(kind.span(excerpt.primary.clone()).label(label))
                         .annotations(
                             context
                                 .map(|(span, label)| AnnotationKind::Context.span(span.clone()).label(label.as_str())),
@@ -100,7 +110,21 @@ impl Diagnostic {
                 group.element(Origin::path(self.file.as_str()).line(self.line).char_column(self.column))
             }
             None => group.element(Origin::path(self.file.as_str())),
+        }
+    }
+
+    /// Writes it for a terminal, with or without colours.
+    pub fn render(&self, colours: bool) -> String {
+        let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
         };
+        let mut group = Group::with_title(level.primary_title(self.message.as_str()));
+        group = self.show(group, AnnotationKind::Primary);
+        for related in &self.elsewhere {
+            group = related.show(group, AnnotationKind::Context);
+        }
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(help.as_str()));
         }
@@ -206,6 +230,7 @@ impl Source {
             label,
             help,
             excerpt: None,
+            elsewhere: Vec::new(),
         };
         if whole.len() <= LONGEST_LINE {
             let (first, window) = self.window(line, context);

@@ -126,6 +126,10 @@ pub enum Kind {
     NamedTables(&'static str),
     /// A list of tables of the section.
     Tables(&'static str),
+    /// A table of names and texts, numbers, truths or lists of them.
+    Values,
+    /// Such a value.
+    AnyValue,
     /// A table of `"operation.NAME.KEY"`, `"reservation.NAME.KEY"`, `"link.A-B.KEY"` or `"host.NAME.KEY"` and values of
     /// that key.
     Settings,
@@ -274,6 +278,12 @@ pub const SECTIONS: &[Section] = &[
         shape: Shape::Inline,
         doc: "A region within a region.",
         keys: INNER_REGION,
+    },
+    Section {
+        path: "qosket",
+        shape: Shape::Named,
+        doc: "A contract from a file with parameters; `hyoshi contract qoskets` lists those that come with Hyoshi.",
+        keys: QOSKET,
     },
     Section { path: "contract.region.stay", shape: Shape::Inline, doc: "A time that grows.", keys: STAY },
     Section { path: "contract.region.do", shape: Shape::Inline, doc: "An action.", keys: ACTION },
@@ -1222,6 +1232,11 @@ const ACTION: &[Key] = &[
     key("report", Kind::Text, Described("nothing"), "A text for reports, when the region begins."),
 ];
 
+const QOSKET: &[Key] = &[
+    key("use", Kind::Text, Required, "A shipped qosket, such as \"degrade-rate\", or a file: \"mine.toml\"."),
+    key("with", Kind::Values, Described("the defaults of the qosket"), "Values of its parameters, by name."),
+];
+
 const LINK: &[Key] = &[
     key("between", Kind::Pair("host"), Required, "The two hosts."),
     set("delay", Kind::TimeOrPair, Required, "The delay of an event; a pair: uniform between the two."),
@@ -1288,9 +1303,39 @@ const CALIBRATED: &[Key] = &[
     key("watchdog", Kind::Time, Required, COSTS[5].doc),
 ];
 
+/// The sections of a qosket file.
+const QOSKET_FILE: &[Section] = &[
+    Section {
+        path: "qosket-file",
+        shape: Shape::Top,
+        doc: "A contract with parameters.",
+        keys: &[
+            key("qosket", Kind::Table("qosket-file.qosket"), Required, "Its name and purpose."),
+            key("parameter", Kind::NamedTables("qosket-file.parameter"), Described("no parameters"), "By name."),
+            key("contract", Kind::Table("contract"), Required, "The contract, with `${parameter}` in its texts."),
+        ],
+    },
+    Section {
+        path: "qosket-file.qosket",
+        shape: Shape::Inline,
+        doc: "What it is.",
+        keys: &[key("name", Kind::Text, Required, "Its name."), key("about", Kind::Text, Required, "Its purpose.")],
+    },
+    Section {
+        path: "qosket-file.parameter",
+        shape: Shape::Named,
+        doc: "A parameter.",
+        keys: &[
+            key("about", Kind::Text, Required, "Its meaning."),
+            key("default", Kind::AnyValue, Described("`with` must have a value"), "Its default."),
+            key("list", Kind::Truth, Value("false"), "Whether its value may be a list."),
+        ],
+    },
+];
+
 /// The section with the path.
 pub fn section(path: &str) -> Option<&'static Section> {
-    SECTIONS.iter().chain(CALIBRATION).find(|section| section.path == path)
+    SECTIONS.iter().chain(CALIBRATION).chain(QOSKET_FILE).find(|section| section.path == path)
 }
 
 /// The sections with tables of their own, `[section.NAME]` or `[[section]]`.

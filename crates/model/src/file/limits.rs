@@ -52,3 +52,10 @@ pub const COMMAND_WORDS: usize = 64;
 pub const COMMAND_BYTES: usize = 4_096;
 /// The most bytes of a text that a contract reports.
 pub const REPORT: usize = 256;
+/// Bytes of a qosket file, and of its contract with the values of its parameters.
+pub const QOSKET_BYTES: usize = 64 << 10;
+pub const QOSKET_EXPANDED: usize = 256 << 10;
+/// The most parameters of a qosket, values of one that is a list, and bytes of a value.
+pub const PARAMETERS: usize = 64;
+pub const PARAMETER_ITEMS: usize = 64;
+pub const PARAMETER_BYTES: usize = 256;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::diagnostic::{Diagnostic, FileErrors, Severity, Source};
 
@@ -100,9 +101,23 @@ pub(super) struct Log {
     silent: bool,
     /// Receives the parts of a finding that is dropped.
     unkept: Finding,
+    /// Texts that other files contribute: the places of their first bytes, after the system's text, in order.
+    sources: Vec<(usize, String, Arc<str>)>,
+    /// A related place of all findings from now on.
+    within: Option<(Place, &'static str)>,
 }
 
 impl Log {
+    /// Places from `base` on are in this text.
+    pub fn add_source(&mut self, base: usize, file: String, text: Arc<str>) {
+        self.sources.push((base, file, text));
+    }
+
+    /// Sets a related place of all findings from now on.
+    pub fn within(&mut self, related: Option<(Place, &'static str)>) {
+        self.within = related;
+    }
+
     pub fn error(&mut self, place: Place, message: impl Into<String>) -> &mut Finding {
         self.push(false, place, message.into())
     }
@@ -162,7 +177,9 @@ impl Log {
         if kept || *count >= most {
             *count += 1;
         }
-        let finding = Finding { warning, place, message, ..Finding::default() };
+        let within = self.within.filter(|(related, _)| *related != place);
+        let context = within.map(|(place, label)| (place, label.to_owned())).into_iter().collect();
+        let finding = Finding { warning, place, message, context, ..Finding::default() };
         if !kept {
             self.unkept = finding;
             return &mut self.unkept;
@@ -177,13 +194,28 @@ impl Log {
         if self.findings.is_empty() && self.other_file.is_empty() {
             return Ok(Vec::new());
         }
-        let source = Source::new(file, text);
+        let mut sources = vec![(0, Source::new(file, text))];
+        sources.extend(self.sources.iter().map(|(base, file, text)| (*base, Source::new(file, text))));
+        let local = |place: Place| {
+            let number = sources.partition_point(|(base, _)| *base <= place.from as usize).max(1) - 1;
+            let (base, range) = (sources[number].0, place.range());
+            (number, range.start - base..range.end.max(range.start) - base)
+        };
         self.findings.sort_by_key(|finding| finding.place);
         let diagnose = |finding: Finding| {
             let severity = if finding.warning { Severity::Warning } else { Severity::Error };
-            let context: Vec<_> = finding.context.into_iter().map(|(place, label)| (place.range(), label)).collect();
+            let (number, range) = local(finding.place);
+            let (mut context, mut elsewhere) = (Vec::new(), Vec::new());
+            for (place, label) in finding.context {
+                match local(place) {
+                    (here, range) if here == number => context.push((range, label)),
+                    (other, range) => elsewhere.push((&sources[other].1, range, label)),
+                }
+            }
             let texts = (finding.message, finding.label, finding.help);
-            source.diagnose(severity, finding.place.range(), texts, &context)
+            let mut diagnostic = sources[number].1.diagnose(severity, range, texts, &context);
+            elsewhere.into_iter().for_each(|(source, range, label)| diagnostic.also(source, range, label));
+            diagnostic
         };
         let (warnings, mut errors): (Vec<_>, Vec<_>) =
             self.findings.into_iter().map(diagnose).partition(|found| found.severity == Severity::Warning);

@@ -3,7 +3,8 @@
 //! The steps: `input` (bounded bytes) → the `toml` crate (a tree with places) → `table` (known keys, by the table of
 //! `keys`) → `machines`, `operation` (as written) → `programs` (the broker's part), `events` (an event becomes its
 //! suppliers), `calls` (a call becomes a chain) → `expand` (templates, names) → `graph` (causes before effects, no
-//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values) → `hops`, `feedback`, `contracts`. Each step logs errors
+//! cycles) → `chains`, `epochs`, `environment` → `settings` (inherited values) → `hops`, `feedback`, `qoskets` (a
+//! qosket becomes a contract), `contracts`. Each step logs errors
 //! and continues as far as possible, so one run reports all of them.
 
 mod calls;
@@ -36,6 +37,7 @@ mod operation;
 mod outside;
 mod places;
 mod programs;
+mod qoskets;
 mod replicas;
 mod schema;
 mod settings;
@@ -54,6 +56,7 @@ pub use diagnostic::{Diagnostic, FileErrors, Severity};
 pub use feedback::SetPointAnalysis;
 pub use measured::{MeasuredCosts, read_costs, read_costs_file};
 pub use programs::{LawResult, Laws};
+pub use qoskets::{QosketParameter, ShippedQosket, shipped_qoskets};
 pub use schema::schema;
 
 use crate::checked::System;
@@ -72,7 +75,7 @@ pub struct Loaded {
     pub system: System,
     /// The text of the file: a pipe can be read only once.
     pub text: String,
-    /// The files of execution times that it names, with their texts.
+    /// The files of execution times and the qoskets that it names, with their texts.
     pub files: Vec<(String, String)>,
     /// Whether the file itself sets the costs of scheduling for each processor; otherwise [`ReadContext::costs`] apply.
     pub costs_declared: bool,
@@ -126,7 +129,7 @@ pub fn read_with(text: &str, file: &str, dir: Option<&Path>, known: &ReadContext
     let mut costs_declared = false;
     let system = parse(&mut log, text).and_then(|tree| {
         costs_declared = machines::costs_declared(&tree);
-        assemble(&mut log, &tree, dir, known)
+        assemble(&mut log, (&tree, text.len()), dir, known)
     });
     match (log.finish(file, text), system) {
         (Ok(warnings), Some((system, files))) => {
@@ -185,7 +188,7 @@ fn parse<'a>(log: &mut Log, text: &'a str) -> Option<DeTable<'a>> {
 /// The system, and the files that it names.
 fn assemble(
     log: &mut Log,
-    tree: &DeTable<'_>,
+    (tree, length): (&DeTable<'_>, usize),
     dir: Option<&Path>,
     known: &ReadContext<'_>,
 ) -> Option<(System, Vec<(String, String)>)> {
@@ -213,6 +216,7 @@ fn assemble(
     let resources = machines::resources(log, &top);
 
     let mut files = times::TimesFiles::new(dir, &known.files);
+    let qoskets = qoskets::read(log, &top, length, &mut files);
     let mut brokered = programs::read(log, &top, &hosts, &processors, known.laws, &mut files);
     let processor_names = names::Names::new("processor", processors.iter().map(|one| one.name.as_str()));
     let resource_names = names::Names::new("resource", resources.iter().map(|one| one.name.as_str()));
@@ -344,7 +348,7 @@ fn assemble(
     if !standby::check(log, &contents, &operations) {
         return None;
     }
-    contents.contracts = contracts::read(log, &top, &contents, &operations)?;
+    contents.contracts = contracts::read(log, (&top, &qoskets), &contents, &operations)?;
     let system = System::new(contents);
     warnings::warn(log, &system, &operations, &top, known.duration);
     Some((system, files.into_texts()))

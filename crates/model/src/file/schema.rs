@@ -123,6 +123,8 @@ fn kind(kind: Kind) -> Value {
         Kind::Tables(path) => list(table(path)),
         Kind::NamedTables(path) => json!({ "type": "object", "additionalProperties": table(path) }),
         Kind::NamesOr(_, path) => list(or(text(), table(path))),
+        Kind::Values => json!({ "type": "object" }),
+        Kind::AnyValue => json!({}),
         Kind::Settings => settings(),
         Kind::Later(_) => json!({}),
     }

@@ -294,6 +294,8 @@ fn example(kind: Kind) -> &'static str {
             "[{ name = \"coarse\", wcet = \"1ms\", value = 3 }, { name = \"full\", wcet = \"4ms\", value = 10 }]"
         }
         Kind::Tables(_) => "[{ certificate = \"drone\", importance = 5 }]",
+        Kind::Values => "{ parameter = \"value\" }",
+        Kind::AnyValue => "\"...\"",
         Kind::Settings => "{ \"operation.name.wcet\" = \"2.5ms\" }",
         Kind::Table("operation.after") => "{ all = [\"a\", \"b\"] }",
         Kind::Table("operation.calls") | Kind::WordOr(..) => "{ method = \"a\", after = \"1ms\" }",

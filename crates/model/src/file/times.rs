@@ -1,4 +1,5 @@
-//! `takes`: the actual execution times of jobs, in the file or in a separate file.
+//! `takes`: the actual execution times of jobs, in the file or in a separate file; and other files that the system
+//! names.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::execution_time::ExecutionTime;
 use crate::quantity;
 use crate::time::{LONGEST_SPAN, Span};
 
-/// Files of execution times, each read once.
+/// Files that a system names: each file of execution times is read once.
 pub(super) struct TimesFiles<'d> {
     dir: Option<&'d Path>,
     given: &'d [(String, String)],
@@ -32,6 +33,45 @@ impl<'d> TimesFiles<'d> {
     /// The texts that were read, by their names in the system.
     pub fn into_texts(self) -> Vec<(String, String)> {
         self.texts
+    }
+
+    /// The text that was given for a name.
+    pub fn given(&self, name: &str) -> Option<String> {
+        self.given.iter().find(|(known, _)| known == name).map(|(_, text)| text.clone())
+    }
+
+    /// Keeps a text with those that were read.
+    pub fn keep(&mut self, name: &str, text: &str) {
+        if self.texts.iter().all(|(known, _)| known != name) {
+            self.texts.push((name.to_string(), text.to_string()));
+        }
+    }
+
+    /// The text of another file; `instead` is the remedy if none can be read.
+    pub fn text(&mut self, log: &mut Log, name: AtPlace<&str>, most: usize, instead: &str) -> Option<String> {
+        let text = match (self.given(name.value), self.dir) {
+            (Some(text), _) => Ok(text),
+            (None, Some(dir)) => input::read_text(&dir.join(name.value), most),
+            (None, None) => {
+                log.error(name.place, "the file cannot be read: this text has no directory").help(instead);
+                return None;
+            }
+        };
+        match text {
+            Ok(text) if text.len() <= most => {
+                self.keep(name.value, &text);
+                Some(text)
+            }
+            Ok(_) | Err(input::InputError { cause: input::Cause::TooLarge(_), .. }) => {
+                log.error(name.place, format!("the file is larger than {} KiB", most >> 10))
+                    .help("name a shorter file");
+                None
+            }
+            Err(error) => {
+                log.error(name.place, error.to_string()).help(error.remedy());
+                None
+            }
+        }
     }
 
     fn get(&mut self, log: &mut Log, name: AtPlace<&str>) -> Option<Arc<[Span]>> {

@@ -1,14 +1,20 @@
 //! Contracts before they run: which regions can begin and end.
 
+use std::collections::BTreeSet;
+
 use hyoshi_contract::SettingLimits;
 use hyoshi_contract::reach::{Reachability, RegionReach, domain, reach};
 use hyoshi_model::predicate::{ConditionReading, Predicate};
-use hyoshi_model::{ConditionSource, Contract, System};
+use hyoshi_model::{ConditionSource, Contract, ContractAction, OperationId, Span, System, at_level};
 use serde::Serialize;
 
 use crate::figures::nanos;
 use crate::terminal::grid::{CellValue, Tone, column, grid};
 use crate::terminal::{MOST_ROWS, TerminalStyle};
+use crate::{NoteLevel, ReportNote};
+
+/// More notes of a kind are omitted.
+const MOST_NOTES: usize = 16;
 
 /// A region before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,6 +71,148 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
     checks.collect()
 }
 
+/// Limits of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.
+pub fn limit_notes(system: &System) -> Vec<ReportNote> {
+    let all = limiting_regions(system);
+    let mut notes = contradictions(system, &all);
+    notes.extend(floors(system, &all));
+    notes
+}
+
+/// A region that can begin, with its limits and those of the region around it.
+struct LimitingRegion<'a> {
+    contract: &'a Contract,
+    region: &'a str,
+    /// Operations with their shortest and longest periods.
+    limits: Vec<(OperationId, Span, Span)>,
+    /// It also disables operations, which lowers the load.
+    disables: bool,
+}
+
+fn limiting_regions(system: &System) -> Vec<LimitingRegion<'_>> {
+    let mut all = Vec::new();
+    for contract in &system.contracts {
+        for (check, region) in of_contract(contract).into_iter().zip(&contract.regions) {
+            let outer = region.rules.parent.map(|outer| &contract.regions[usize::from(outer)]);
+            let mut limits: Vec<(OperationId, Span, Span)> = Vec::new();
+            let mut disables = false;
+            for action in outer.into_iter().chain([region]).flat_map(|region| &region.actions) {
+                match action {
+                    ContractAction::LimitPeriod { operation, shortest, longest } => {
+                        let outer = limits.iter().find(|(id, ..)| id == operation);
+                        let (least, most) = outer.map_or((Span::ZERO, LONGEST), |(_, least, most)| (*least, *most));
+                        let within = |period: Span| period.clamp(least, most);
+                        let limit = (*operation, within(*shortest), within(*longest));
+                        limits.retain(|(id, ..)| id != operation);
+                        limits.push(limit);
+                    }
+                    ContractAction::Disable { .. } => disables = true,
+                    _ => {}
+                }
+            }
+            if !limits.is_empty() && !matches!(check.begins, "never" | "hidden") {
+                all.push(LimitingRegion { contract, region: &region.name, limits, disables });
+            }
+        }
+    }
+    all
+}
+
+const LONGEST: Span = Span::from_nanos(u64::MAX);
+
+fn hertz(period: Span) -> String {
+    format!("{}Hz", (1e13 / period.as_nanos().max(1) as f64).round() / 1e4)
+}
+
+/// At most [`MOST_NOTES`]: one for each pair of contracts and operation.
+fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
+    let mut notes: Vec<ReportNote> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for one in all {
+        for other in all.iter().filter(|other| other.contract.name != one.contract.name) {
+            for (operation, shortest, _) in &one.limits {
+                let least = other.limits.iter().find(|(id, _, longest)| id == operation && longest < shortest);
+                let Some((.., longest)) = least else { continue };
+                if notes.len() == MOST_NOTES || !seen.insert((&one.contract.name, &other.contract.name, *operation)) {
+                    continue;
+                }
+                let order = system.contracts_on(one.contract.processor);
+                let place = |name: &str| order.iter().position(|at| system.contracts[usize::from(*at)].name == name);
+                let first = if place(&one.contract.name) < place(&other.contract.name) { one } else { other };
+                notes.push(ReportNote {
+                    level: NoteLevel::Info,
+                    topic: "contract".into(),
+                    text: format!(
+                        "region `{}` of `{}` limits `{}` to at most {}, region `{}` of `{}` to at least {}: if both are active, \
+                         the limit of `{}` applies",
+                        one.region,
+                        one.contract.name,
+                        system.operation(*operation).name,
+                        hertz(*shortest),
+                        other.region,
+                        other.contract.name,
+                        hertz(*longest),
+                        first.contract.name,
+                    ),
+                    remedy: Some("choose limits that overlap, or set `precedence` in the contract that matters more".into()),
+                });
+            }
+        }
+    }
+    notes
+}
+
+/// The load at the lowest rates that a region permits must not be above what the loop may hold.
+fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
+    let mut notes = Vec::new();
+    for one in all.iter().filter(|one| !one.disables) {
+        let processor = one.contract.processor;
+        let loops = system.feedback.iter().filter(|adapted| adapted.processor == processor);
+        let Some(most) = loops.map(|one| one.most_load_ppm(system.processor(processor).hard_cap.ppm)).next() else {
+            continue;
+        };
+        let adapted = system.adapted_on(processor);
+        let load = |epoch: usize| {
+            let mut load = system.least_load_ppm(epoch, processor);
+            for (operation, _, longest) in &one.limits {
+                let followers = adapted.iter().filter(|adapted| adapted.root == *operation).flat_map(|one| &one.here);
+                for id in followers {
+                    let setting = system.setting(epoch, *id);
+                    let longest = (*longest).clamp(setting.period, setting.slowest.max(setting.period));
+                    let wcet = at_level(&system.operation(*id).levels, 0, setting.wcet);
+                    let work = u128::from(wcet.as_nanos()) * u128::from(setting.legs) * 1_000_000;
+                    let part = |period: Span| (work / u128::from(period.as_nanos().max(1))) as u64;
+                    if setting.enabled {
+                        load += part(longest).saturating_sub(part(setting.slowest));
+                    }
+                }
+            }
+            load
+        };
+        let greatest = (0..system.epochs.len().max(1)).map(load).max().unwrap_or(0);
+        // A load is rounded down to parts per million for each operation.
+        if greatest > most + 10 {
+            let percent = |ppm: u64| format!("{}.{}%", ppm / 10_000, ppm / 1_000 % 10);
+            notes.push(ReportNote {
+                level: NoteLevel::Info,
+                topic: "contract".into(),
+                text: format!(
+                    "with the limits of region `{}` of `{}`, the load of `{}` is at least {}: its feedback loop cannot hold \
+                     its set point, {}",
+                    one.region,
+                    one.contract.name,
+                    system.processor(processor).name,
+                    percent(greatest),
+                    percent(most),
+                ),
+                remedy: Some("lower `least` in the region".into()),
+            });
+        }
+    }
+    notes.truncate(MOST_NOTES);
+    notes
+}
+
 /// `late 0.03, load stale`, without the conditions that the region's level does not use.
 fn example(contract: &Contract, readings: &[ConditionReading], uses: &[u16]) -> String {
     let of_level = |place: &u16| uses.contains(place);
@@ -106,4 +254,66 @@ pub(super) fn table(system: &System, look: TerminalStyle) -> Option<String> {
     });
     let rows: Vec<_> = rows.collect();
     (!rows.is_empty()).then(|| grid(look, &columns, &rows, MOST_ROWS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYSTEM: &str = "name = 'limits'\n[processor.main]\nhard_cap = '100%'\n[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '50%'\n\
+        [operation.track]\nrate = ['1Hz', '50Hz']\nwcet = '10ms'\n[operation.draw]\nafter = { all = ['track'] }\nwcet = '5ms'\n\
+        [operation.log]\nevery = '100ms'\nwcet = '10ms'\n[condition.load]\n";
+
+    fn notes(rest: &str) -> Vec<String> {
+        let read = hyoshi_model::read(&format!("{SYSTEM}{rest}"), "x.toml", None);
+        let system = read.unwrap_or_else(|errors| panic!("{errors}")).system;
+        limit_notes(&system).into_iter().map(|note| note.text).collect()
+    }
+
+    /// A contract with a limit of `track` in its first region.
+    fn contract(name: &str, precedence: u32, limit: &str) -> String {
+        format!(
+            "[contract.{name}]\nprecedence = {precedence}\nwatch = {{ load = {{ of = 'condition.load' }} }}\n\
+             [[contract.{name}.region]]\nname = 'high'\nenter = 'load > 1'\n\
+             do = [{{ set = 'operation.track.rate', {limit} }}]\n[[contract.{name}.region]]\nname = 'normal'\n"
+        )
+    }
+
+    #[test]
+    fn limits_that_exclude_each_other_are_named_with_the_one_that_applies() {
+        let both = |second: u32| {
+            notes(&format!("{}{}", contract("slow", 0, "most = '5Hz'"), contract("fast", second, "least = '20Hz'")))
+        };
+        let text = "region `high` of `slow` limits `track` to at most 5Hz, region `high` of `fast` to at least 20Hz: if \
+                    both are active, the limit of";
+        assert_eq!(both(0), [format!("{text} `slow` applies")]);
+        assert_eq!(both(1), [format!("{text} `fast` applies")]);
+        let overlap = format!("{}{}", contract("a", 0, "most = '20Hz'"), contract("b", 0, "least = '20Hz'"));
+        assert_eq!(notes(&overlap), [""; 0]);
+        // A region that cannot begin contradicts nothing.
+        let never = contract("slow", 0, "most = '5Hz'").replace("load > 1", "load > 2 && load < 1");
+        assert_eq!(notes(&format!("{never}{}", contract("fast", 0, "least = '20Hz'"))), [""; 0]);
+    }
+
+    #[test]
+    fn a_least_rate_above_the_set_point_of_the_loop_is_named() {
+        // `track` and `draw` need 15 ms, `log` 10 % of the processor.
+        assert_eq!(notes(&contract("demand", 0, "least = '26Hz'")), [""; 0]);
+        assert_eq!(
+            notes(&contract("demand", 0, "least = '27Hz'")),
+            [
+                "with the limits of region `high` of `demand`, the load of `main` is at least 50.5%: its feedback loop cannot \
+              hold its set point, 50.0%"
+            ]
+        );
+        let paused = contract("demand", 0, "least = '27Hz'")
+            .replace("do = [", "do = [{ set = 'operation.log.enabled', to = false }, ");
+        assert_eq!(notes(&paused), [""; 0]);
+        // The limit of an inner region stays within that of the outer one.
+        let inner = contract("demand", 0, "most = '26Hz', least = '10Hz'").replace(
+            "enter = 'load > 1'\n",
+            "enter = 'load > 1'\nregion = [{ name = 'in', do = [{ set = 'operation.track.rate', least = '40Hz' }] }]\n",
+        );
+        assert_eq!(notes(&inner), [""; 0]);
+    }
 }

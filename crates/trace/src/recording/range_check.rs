@@ -167,7 +167,7 @@ impl RangeCheck {
                 self.operation(at, task.operation).and(spans.into_iter().try_for_each(|span| short(at, span)))
             }
             Input::Condition { condition, .. } => known(at, "condition", (*condition).into(), self.conditions),
-            Input::Force { contract, region } => {
+            Input::Force { contract, region, .. } => {
                 let (_, regions) = self.contract(at, *contract)?;
                 region.iter().try_for_each(|region| known(at, "region", (*region).into(), regions))
             }

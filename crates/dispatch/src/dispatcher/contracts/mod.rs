@@ -256,13 +256,19 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// From its next evaluation on, a contract has this region; without one, conditions decide again.
-    pub(super) fn force_region(&mut self, now: Instant, contract: u16, region: Option<u16>, effects: &mut Effects) {
+    /// From its next evaluation on, a contract has this region, until this time. Without a region, conditions decide
+    /// again.
+    pub(super) fn force_region(
+        &mut self,
+        now: Instant,
+        (contract, region, until): (u16, Option<u16>, Instant),
+        effects: &mut Effects,
+    ) {
         self.advance_before(now, effects);
         let contracts = self.contracts.iter_mut().flat_map(|contracts| &mut contracts.all);
         for machine in contracts.filter(|one| one.place == contract).filter_map(|one| one.role.machine_mut()) {
             match region {
-                Some(region) => machine.force(region),
+                Some(region) => machine.force(region, until),
                 None => machine.release(),
             }
         }

@@ -12,6 +12,7 @@ use super::expand::Operations;
 use super::limits;
 use super::log::{AtPlace, Log, Place};
 use super::names::Names;
+use super::qoskets::UsedQosket;
 use super::table::{Table, check_name, log_complaint};
 use super::value::{InputValue, shortened};
 use crate::contract::{Contract, ContractRegion, RegionRules, Stay};
@@ -22,7 +23,7 @@ use crate::system::Contents;
 /// The contracts of a file, in its order. `None`, logged, if one of them is wrong.
 pub(super) fn read(
     log: &mut Log,
-    top: &Table<'_>,
+    (top, qoskets): (&Table<'_>, &[UsedQosket<'_>]),
     contents: &Contents,
     operations: &Operations<'_>,
 ) -> Option<Vec<Contract>> {
@@ -31,20 +32,38 @@ pub(super) fn read(
         log.error(name.place, "too many conditions").help(format!("a system has at most {}", limits::SET_CONDITIONS));
         return None;
     }
-    let tables = top.named(log, "contract");
-    if let Some((name, _)) = tables.get(limits::CONTRACTS) {
+    let expanded: Vec<_> = qoskets.iter().map(|qosket| qosket.expand(log)).collect();
+    let mut sound = expanded.iter().all(Option::is_some);
+    let mut tables: Vec<_> = top.named(log, "contract").into_iter().map(|(name, table)| (name, table, None)).collect();
+    for one in expanded.iter().flatten() {
+        if let Some((known, ..)) = tables.iter().find(|(known, ..)| known.value == one.name.value) {
+            log.error(one.name.place, format!("two contracts have the name `{}`", shortened(one.name.value)))
+                .also(known.place, "here")
+                .help("rename one");
+            sound = false;
+            continue;
+        }
+        log.within(Some((one.used, "uses the qosket")));
+        let table = Table::open(log, "contract", one.name.value, one.place, &one.contract);
+        tables.extend(table.map(|table| (one.name, table, Some(one.used))));
+    }
+    log.within(None);
+    // In the file's order: of contracts with equal precedence, the first one precedes.
+    tables.sort_by_key(|(name, ..)| name.place);
+    if let Some((name, ..)) = tables.get(limits::CONTRACTS) {
         log.error(name.place, "too many contracts").help(format!("a system has at most {}", limits::CONTRACTS));
         return None;
     }
-    let mut sound = true;
     let mut contracts = Vec::new();
-    for (name, table) in tables {
+    for (name, table, used) in tables {
+        log.within(used.map(|place| (place, "uses the qosket")));
         let mut reader = ContractReader { contents, operations, processor: None, sound: true };
         match reader.contract(log, name, &table) {
             Some(contract) if reader.sound => contracts.push(contract),
             _ => sound = false,
         }
     }
+    log.within(None);
     sound.then_some(contracts)
 }
 
