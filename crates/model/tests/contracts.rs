@@ -96,8 +96,8 @@ fn contracts_with_a_higher_precedence_come_first() {
 
 const OUTSIDE: &str = "name = 'outside'
     [host.drone]
-    [host.ship]
     [host.station]
+    [host.ship]
     [processor.air]
     host = 'drone'
     [processor.ground]
