@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+pub mod behaviour;
 mod bidir;
 mod call;
 mod channel;
