@@ -59,6 +59,7 @@ mod objects;
 mod orb;
 mod outcome;
 mod promise;
+pub mod proxy;
 mod raises;
 mod resolve;
 pub mod rt;
