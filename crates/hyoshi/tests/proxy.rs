@@ -66,7 +66,7 @@ fn omniorb_programs_call_each_other_through_a_proxy_in_each_version() {
         assert_ne!(through, reference);
         let mut client = Command::new(omniorb.join("client"));
         client.arg(&through).args(["-ORBgiopMaxMsgSize", "8388608", "-ORBendPoint", "giop:tcp:127.0.0.1:0"]);
-        client.args(["--ordered", "--codes", "-ORBmaxGIOPVersion", giop]).stderr(Stdio::null());
+        client.args(["-ORBmaxGIOPVersion", giop]).stderr(Stdio::null());
         if giop != "1.2" {
             client.arg("--narrow");
         }
@@ -101,7 +101,7 @@ fn behaviours_of_a_proxy_reach_an_omniorb_client_as_exceptions_and_a_dead_server
         place.hyoshi(&format!("call proxy.ior {operation} 1 2 --idl {idl} --interface Peers::Peer --format json"))
     };
     let refused = call("echo_short").exits(1);
-    assert!(refused.out.contains("NO_PERMISSION") && refused.out.contains("0x485900a0"), "{}", refused.out);
+    assert!(refused.out.contains("NO_PERMISSION") && refused.out.contains("1213792416"), "{}", refused.out);
     for _ in 0..2 {
         call("echo_octet").exits(0);
         call("echo_ulong").exits(0);

@@ -119,7 +119,10 @@ fn an_absent_server_is_an_exception_at_once_and_one_that_returns_is_used() {
     assert_eq!((lost.kind, lost.minor, lost.completed), (SystemKind::CommFailure, minor::LOST, Completed::Maybe));
     ask(&mut client, 4, "look");
     let refused = raised(&mut client, 4);
-    assert_eq!((refused.kind, refused.minor, refused.completed), (SystemKind::Transient, minor::REFUSED, Completed::No));
+    assert_eq!(
+        (refused.kind, refused.minor, refused.completed),
+        (SystemKind::Transient, minor::REFUSED, Completed::No)
+    );
     let server = TcpListener::bind(address).unwrap();
     ask(&mut client, 6, "look");
     let mut at_server = accept(&server);
@@ -163,7 +166,8 @@ fn a_cancelled_request_is_cancelled_at_the_server_and_makes_room() {
     client.write_all(to.bytes()).unwrap();
     ask(&mut client, 8, "look");
     let mut at_server = accept(&server);
-    let ids: Vec<_> = (0..4).map(|_| peer::message(&mut at_server).unwrap()).map(|one| (one[7], peer::id(&one))).collect();
+    let ids: Vec<_> =
+        (0..4).map(|_| peer::message(&mut at_server).unwrap()).map(|one| (one[7], peer::id(&one))).collect();
     assert_eq!(ids, [(0, 2), (0, 4), (2, 2), (0, 8)]);
     [2, 8, 4].iter().for_each(|id| answer(&mut at_server, *id));
     assert_eq!([8, 4], [0; 2].map(|_| peer::id(&peer::message(&mut client).unwrap())));
@@ -335,6 +339,27 @@ fn connections_are_bounded_and_end_with_their_clients() {
 }
 
 #[test]
+fn incomplete_messages_of_all_clients_are_bounded() {
+    let server = listener();
+    let limits = ProxyLimits { unfinished: 1 << 20, connections: 8, ..ProxyLimits::default() };
+    let proxy = start(&server, ProxySettings { limits, ..settings(&[]) });
+    // A message that claims 4 MiB.
+    let mut begun = b"GIOP\x01\x02\x00\x00\x00\x40\x00\x00".to_vec();
+    begun.resize(600 << 10, 0);
+    let mut clients = [0; 2].map(|_| connect(proxy.ior()));
+    let mut small = connect(proxy.ior());
+    small.write_all(&begun[..2_000]).unwrap();
+    for client in &mut clients {
+        // The last one is closed while it sends.
+        let _ = client.write_all(&begun);
+    }
+    wait_for(&proxy, |report| report.open == 2);
+    let mut next = connect(proxy.ior());
+    ask(&mut next, 2, "look");
+    assert!(peer::message(&mut accept(&server)).is_some());
+}
+
+#[test]
 fn garbage_ends_the_connection_of_its_sender() {
     let server = listener();
     let proxy = start(&server, settings(&[]));
@@ -350,7 +375,8 @@ fn garbage_ends_the_connection_of_its_sender() {
     at_server.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     assert_eq!(raised(&mut client, 2).kind, SystemKind::Marshal);
     ask(&mut client, 4, "look");
-    assert_eq!(peer::id(&peer::message(&mut accept(&server)).unwrap()), 4);
+    let mut at_server = accept(&server);
+    assert_eq!(peer::id(&peer::message(&mut at_server).unwrap()), 4);
     // A reused id of a request that waits.
     ask(&mut client, 4, "look");
     assert_eq!(peer::message(&mut client).unwrap()[7], MessageKind::MessageError as u8);

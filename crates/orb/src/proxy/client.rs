@@ -18,7 +18,7 @@ use super::ProxyShared;
 use super::route::{Redirection, Server};
 use super::upstream::{self, Upstream};
 use crate::behaviour::{Behaviour, DelegateDecision, DelegateId, DelegateOutcome};
-use crate::channel::{Incoming, Parked, ReadBudget, ReceiveError, Receiver, TurnEnd, Whole, receive};
+use crate::channel::{Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
 use crate::failure::CallFailure;
 use crate::limits::duration;
 use crate::socket::BUFFER;
@@ -185,8 +185,9 @@ impl ClientReader {
         let mut incoming = Incoming::new(limits);
         let mut buffer = vec![0; BUFFER];
         let mut version = Version::V1_0;
+        let tally = Tally::new(self.client.shared.unfinished.clone());
         loop {
-            let mut receiver = FromClient { reader: &mut self, version: &mut version };
+            let mut receiver = FromClient { reader: &mut self, version: &mut version, tally: &tally };
             let end = receive(&mut receiver, &mut incoming, &mut buffer, &mut ReadBudget::unbounded());
             match end {
                 // A client that waits for replies may be silent, but not within a message.
@@ -465,6 +466,7 @@ struct FromClient<'a> {
     reader: &'a mut ClientReader,
     /// That of the last message.
     version: &'a mut Version,
+    tally: &'a Tally,
 }
 
 impl Receiver for FromClient<'_> {
@@ -480,5 +482,9 @@ impl Receiver for FromClient<'_> {
             ControlFlow::Continue(()) => ControlFlow::Continue(None),
             ControlFlow::Break(()) => ControlFlow::Break(()),
         }
+    }
+
+    fn handled_all(&mut self, incoming: &mut Incoming) -> Option<()> {
+        (!self.reader.client.shared.holds(self.tally, incoming.held())).then_some(())
     }
 }

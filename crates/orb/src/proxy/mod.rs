@@ -21,13 +21,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_wire::ior::Ior;
 
 use crate::behaviour::{Behaviour, CacheLimits, Delegate, Delegates, ReplyCache};
+use crate::channel::Tally;
 use crate::endpoint::{ListenError, Listening};
 use registry::Registry;
 use route::{Redirection, Routes};
@@ -42,6 +43,9 @@ pub struct ProxyLimits {
     pub in_flight: usize,
     /// Octets of a message; default 16 MiB.
     pub message: usize,
+    /// Octets of incomplete messages, of all connections together; default 256 MiB. Above that, connections are closed that
+    /// hold more than an equal share.
+    pub unfinished: usize,
     /// How long a peer may read nothing while a message for it waits; default 10 s. Then it is disconnected.
     pub stalled: Span,
     /// How long a client may be silent before its connection is closed; default 10 min.
@@ -61,6 +65,7 @@ impl Default for ProxyLimits {
             connections: 256,
             in_flight: 256,
             message: 16 << 20,
+            unfinished: 256 << 20,
             stalled: Span::from_secs(10),
             silent: Span::from_secs(600),
             connect: Span::from_secs(5),
@@ -135,6 +140,8 @@ struct ProxyShared {
     counts: Counts,
     /// The last number of a connection to a server.
     numbers: AtomicU64,
+    /// Octets of incomplete messages.
+    unfinished: Arc<AtomicUsize>,
 }
 
 /// Events that concern no single operation.
@@ -216,6 +223,7 @@ impl Proxy {
             registry: Registry::new(limits.connections),
             counts: Counts::default(),
             numbers: AtomicU64::new(0),
+            unfinished: Arc::default(),
             limits,
         });
         let (ior, _) = shared.through(target)?;
@@ -251,6 +259,12 @@ impl Drop for Proxy {
 impl ProxyShared {
     fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// Notes how many octets of incomplete messages a connection holds. False if these are too many.
+    fn holds(&self, tally: &Tally, octets: usize) -> bool {
+        let ProxyLimits { unfinished, connections, .. } = self.limits;
+        tally.set(octets) <= unfinished || octets <= unfinished / connections.max(1)
     }
 
     fn count(&self, which: impl FnOnce(&Counts) -> &AtomicU64) {

@@ -11,13 +11,14 @@ use hyoshi_wire::giop::{
     ServiceContexts, close_connection,
 };
 use hyoshi_wire::ior::Ior;
-use hyoshi_wire::{Decode, Decoder, Encode, EncodeError, Encoder, Limits, Version};
+use hyoshi_wire::{Decode, Decoder, Encode, EncodeError, Encoder, Limits, SystemKind, Version};
 
 use super::client::{Client, PendingRequest, write_all};
 use super::route::Passage;
 use crate::behaviour::DelegateOutcome;
-use crate::channel::{Incoming, Parked, ReadBudget, ReceiveError, Receiver, TurnEnd, Whole, receive};
+use crate::channel::{Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
 use crate::failure::CallFailure;
+use crate::minor;
 use crate::socket::BUFFER;
 use crate::stream::MaybeTlsStream;
 
@@ -59,7 +60,9 @@ pub(super) fn begin(
     let number = client.shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
     let (announced, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let upstream = Arc::new(Upstream { link, number, announced, over });
-    let reader = ServerReader { client: client.clone(), upstream: upstream.clone(), is_primary, scratch: Vec::new() };
+    let tally = Tally::new(client.shared.unfinished.clone());
+    let (client, scratch) = (client.clone(), Vec::new());
+    let reader = ServerReader { client, upstream: upstream.clone(), is_primary, scratch, tally };
     Spawn::new("proxy-server").spawn(move || reader.run()).map_err(|_| CallFailure::NotConnected)?;
     Ok(upstream)
 }
@@ -70,6 +73,7 @@ struct ServerReader {
     /// It may carry requests of the server.
     is_primary: bool,
     scratch: Vec<u8>,
+    tally: Tally,
 }
 
 impl ServerReader {
@@ -225,6 +229,11 @@ impl Receiver for ServerReader {
             _ => return ControlFlow::Break(CallFailure::Garbled),
         }
         ControlFlow::Continue(None)
+    }
+
+    fn handled_all(&mut self, incoming: &mut Incoming) -> Option<CallFailure> {
+        let too_many = SystemKind::ImpLimit.maybe_done(minor::NO_MEMORY_LIMIT);
+        (!self.client.shared.holds(&self.tally, incoming.held())).then_some(CallFailure::Raised(too_many))
     }
 }
 
