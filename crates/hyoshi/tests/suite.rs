@@ -46,6 +46,7 @@ mod nodes;
 mod objects;
 mod own_time;
 mod promises;
+mod proxy;
 mod publishers;
 mod recordings;
 mod reproduce;

@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+pub mod behaviour;
 mod bidir;
 mod call;
 mod channel;
@@ -58,6 +59,7 @@ mod objects;
 mod orb;
 mod outcome;
 mod promise;
+pub mod proxy;
 mod raises;
 mod resolve;
 pub mod rt;

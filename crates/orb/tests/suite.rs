@@ -32,6 +32,7 @@ mod generated;
 mod intercept;
 mod limits;
 mod order;
+mod proxy;
 mod ready;
 mod real_time;
 mod real_time_client;

@@ -131,6 +131,8 @@ codes! {
     HYOSHI + 0x88 DEADLINE_PAST "The deadline of the scheduling segment has passed (BAD_PARAM)."
     HYOSHI + 0x90 UNREGISTERED "The client is not registered: call `join` at the object `rates` of the server's feedback \
         loop, then send requests to the target that it returns (NO_PERMISSION)."
+    HYOSHI + 0xa0 DELEGATE "A delegate refuses the operation, or passes only some requests to it (TRANSIENT, or the exception \
+        of its behaviour)."
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ mod output;
 mod programs;
 mod progress;
 mod proved;
+#[cfg(feature = "orb")]
+mod proxy;
 mod recorded;
 mod recorded_signals;
 #[cfg(feature = "reproduce")]
@@ -135,6 +137,9 @@ enum Verb {
     /// Run a CosNaming service, or query one
     #[cfg(feature = "orb")]
     Naming(naming::Arguments),
+    /// Pass requests to a CORBA object on, measure and limit them, for programs that cannot be rebuilt
+    #[cfg(feature = "orb")]
+    Proxy(proxy::Arguments),
     /// List, show or stop the nodes of running systems
     #[cfg(feature = "orb")]
     Node(node::Arguments),
@@ -192,7 +197,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Simulate and run", &["sim", "run", "node", "events", "contract", "threads", "calibrate", "doctor"]),
     ("Explain", &["why", "trace"]),
     ("Programs", &["broker", "exec", "attach", "top", "hourglass"]),
-    ("Objects", &["idl", "call", "ior", "naming", "orb"]),
+    ("Objects", &["idl", "call", "ior", "naming", "proxy", "orb"]),
     ("Papers", &["reproduce"]),
     ("Shell", &["completion", "man", "help"]),
 ];
@@ -422,6 +427,8 @@ pub fn cli(bodies: Bodies, strategies: Strategies) -> ExitCode {
         Verb::Idl(arguments) => ("idl", idl::idl(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Naming(arguments) => (arguments.name(), naming::naming(&arguments, format)),
+        #[cfg(feature = "orb")]
+        Verb::Proxy(arguments) => ("proxy", proxy::proxy(&arguments, format)),
         #[cfg(feature = "orb")]
         Verb::Node(arguments) => (arguments.name(), node::node(&arguments, format)),
         #[cfg(feature = "orb")]

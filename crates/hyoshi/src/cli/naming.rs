@@ -184,7 +184,7 @@ fn refused(error: NamingServiceError) -> CliError {
 }
 
 /// Writes the file in one step, because programs may wait for it.
-fn write(path: &Path, reference: &str) -> Result<(), CliError> {
+pub(super) fn write(path: &Path, reference: &str) -> Result<(), CliError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let written = fs::write(&beside, format!("{reference}\n")).and_then(|()| fs::rename(&beside, path));

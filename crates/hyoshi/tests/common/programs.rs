@@ -33,7 +33,11 @@ pub struct Program {
 
 impl Program {
     pub fn start(command: &mut Command) -> Program {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        Program::follow(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// A program whose standard output is a pipe.
+    pub fn follow(mut child: Child) -> Program {
         let (to, lines) = channel();
         let printed = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || printed.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));

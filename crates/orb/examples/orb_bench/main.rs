@@ -3,7 +3,7 @@
 //!     cargo run --release -p hyoshi-orb --example orb_bench                 # all, at normal priority
 //!     cargo run --release -p hyoshi-orb --example orb_bench -- --fifo       # SCHED_FIFO (as root)
 //!     ... --one-cpu          both ends on CPU 0, else the server on 0 and the client on 1
-//!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes, cancels
+//!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes, cancels, proxy
 //!     ... --omniorb PROGRAM  beside the lanes, a server of omniORB: `tracker`, as `crates/interop/others/build` builds it
 //!
 //! The server is a process of its own. Each figure is the median of five rounds. Calls beside bare sockets and omniORB:
@@ -21,6 +21,7 @@ mod connections;
 mod lanes;
 mod many;
 mod order;
+mod proxy;
 mod serve;
 
 use std::process::{Command, Stdio};
@@ -86,8 +87,13 @@ pub struct Server {
 impl Server {
     /// A server of this kind, and the lines that it prints.
     fn spawn(kind: &str) -> (ServerProcess, impl FnMut() -> String + use<>) {
+        Server::spawn_with(kind, ("ORB_BENCH_SERVES", kind))
+    }
+
+    /// The same with a variable of its environment.
+    pub fn spawn_with(kind: &str, (name, value): (&str, &str)) -> (ServerProcess, impl FnMut() -> String + use<>) {
         let mut command = Command::new(std::env::current_exe().expect("its own path"));
-        Server::run(command.args(std::env::args().skip(1)).env("ORB_BENCH_SERVES", kind))
+        Server::run(command.args(std::env::args().skip(1)).env("ORB_BENCH_SERVES", kind).env(name, value))
     }
 
     fn run(command: &mut Command) -> (ServerProcess, impl FnMut() -> String + use<>) {
@@ -187,6 +193,7 @@ fn main() {
     match std::env::var("ORB_BENCH_SERVES").as_deref() {
         Ok("lanes") => return lanes::serve(&asked),
         Ok("cancels") => return cancels::serve(&asked),
+        Ok("proxy") => return proxy::serve(),
         Ok(_) => return serve::serve(&asked),
         Err(_) => {}
     }
@@ -210,6 +217,10 @@ fn main() {
     }
     if asked.wants("order") {
         order::order(&server, &client, &tracker);
+    }
+    if asked.wants("proxy") {
+        proxy::proxy(&server, &client, &tracker);
+        proxy::delegate(&asked);
     }
     if asked.wants("connections") {
         connections::connections(&server, &tracker);

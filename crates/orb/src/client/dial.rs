@@ -106,7 +106,7 @@ impl Dialling {
     }
 }
 
-pub(super) fn no_connection(error: &io::Error) -> CallFailure {
+pub(crate) fn no_connection(error: &io::Error) -> CallFailure {
     if let Some(why) = Distrust::of(error) {
         return CallFailure::Tls(why);
     }

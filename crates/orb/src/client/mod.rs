@@ -13,7 +13,7 @@ mod pool;
 mod shared_connection;
 
 pub(crate) use back::WaysBack;
-pub(crate) use dial::{ConnectionSettings, Patience};
+pub(crate) use dial::{ConnectionSettings, Patience, no_connection};
 pub(crate) use line::Line;
 pub(crate) use mux::{BidirOffer, DuplexLane, Mux, Opening, PendingReply, TakeIn, wait_for};
 pub(crate) use peer::{Over, Peer};

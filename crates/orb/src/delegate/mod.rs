@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use hyoshi_os::{Wake, own_cpu_time};
 use hyoshi_wire::SystemException;
 
+use crate::behaviour::IMPLICIT_OPERATIONS;
 use crate::call::Call;
 use crate::current;
 use crate::intercept::ServerInterceptor;
@@ -27,9 +28,6 @@ pub(crate) use settings::Settings;
 
 /// The environment variable that configures delegates; ignored by privileged programs, as with secure_getenv(3).
 pub(crate) const VARIABLE: &str = "HYOSHI_DELEGATE";
-
-/// Operations of every object, which do not count (see [`special`](crate::objects::special)).
-const SPECIAL: [&str; 6] = ["_is_a", "_non_existent", "_not_existent", "_repository_id", "_interface", "_component"];
 
 /// Measures invocations around all other interceptors. Dropping it ends the reports.
 pub(crate) struct Delegate(Arc<Counters>);
@@ -56,7 +54,8 @@ impl Delegate {
 impl ServerInterceptor for Delegate {
     fn before(&self, call: &mut Call<'_>) -> Result<(), SystemException> {
         let operation = call.operation();
-        let counts = !SPECIAL.contains(&operation)
+        // Operations of every object do not count (see `objects::special`).
+        let counts = !IMPLICIT_OPERATIONS.contains(&operation)
             && current::with_object_key(|key| {
                 let key = key.and_then(ObjectKey::parse);
                 key.is_some_and(|key| self.0.settings.counts(key.adapter, key.id, operation))

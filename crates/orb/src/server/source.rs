@@ -18,7 +18,7 @@ pub(crate) enum ClientSource {
 }
 
 impl ClientSource {
-    pub(super) fn of(link: &MaybeTlsStream) -> ClientSource {
+    pub(crate) fn of(link: &MaybeTlsStream) -> ClientSource {
         let names = link.certificate().and_then(|der| certificate_names(der).ok());
         if let Some(names) = names.filter(|names| !names.is_empty()) {
             let mut hasher = DefaultHasher::new();

@@ -217,6 +217,11 @@ impl<'a> Decoder<'a> {
         self.bytes.len() - self.at
     }
 
+    /// Whether it is aligned by positions in fragments.
+    pub(crate) fn is_in_fragments(&self) -> bool {
+        !self.seams.is_empty()
+    }
+
     /// All remaining octets, without reading them.
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]

@@ -31,6 +31,29 @@ impl<'a> Received<'a> {
         self.octets
     }
 
+    /// Whether its octets are one message, which another peer reads alike. If not, [`send_to`](Received::send_to) has
+    /// fragments.
+    #[inline]
+    pub fn is_one_piece(&self) -> bool {
+        self.seams.is_empty()
+    }
+
+    /// Appends it as it can be sent to another peer: as one message, or in the fragments of GIOP 1.1 on whose positions
+    /// its alignment depends.
+    pub fn send_to(&self, to: &mut Vec<u8>) {
+        let header = |at: usize, end: usize| {
+            let kind = if at == 0 { self.header.kind } else { MessageKind::Fragment };
+            let size = (end - at - if at == 0 { Header::LEN } else { 0 }) as u32;
+            Header { kind, size, more: end < self.octets.len(), ..self.header }.encode()
+        };
+        let starts = [0].into_iter().chain(self.seams.iter().copied());
+        let ends = self.seams.iter().copied().chain([self.octets.len()]);
+        for (at, end) in starts.zip(ends) {
+            to.extend_from_slice(&header(at, end));
+            to.extend_from_slice(&self.octets[at.max(Header::LEN)..end]);
+        }
+    }
+
     /// A copy that outlives the buffer, aligned as this one is.
     pub fn keep(&self) -> Kept {
         Kept { header: self.header, octets: self.octets.to_vec(), seams: self.seams.to_vec(), limits: self.limits }

@@ -1,5 +1,7 @@
 //! Requests and their cancellation (9.4.2, 9.4.4).
 
+use alloc::vec::Vec;
+
 use super::begun::Begun;
 use super::{Addressing, MessageKind, Target};
 use crate::cdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Version};
@@ -151,6 +153,33 @@ impl<'a> Request<'a> {
         self.contexts = TaggedList::decode(from)?;
         to_body(from);
         Ok(())
+    }
+
+    /// Writes the same request to another object of its server or of another one, after the encoder's contents, which are
+    /// in the request's version and order. The arguments are copied: they begin at the same place modulo 8. `extra` is
+    /// added to the contexts. A principal is not copied.
+    ///
+    /// # Errors
+    ///
+    /// Data that the version cannot express; a request in fragments of GIOP 1.1, whose arguments cannot be copied.
+    pub fn readdress(&self, key: &[u8], extra: &[Tagged<'_>], to: &mut Encoder) -> Result<(), EncodeError> {
+        if self.arguments.is_in_fragments() {
+            return Err(EncodeError::NotInVersion("another target of a request in fragments"));
+        }
+        let contexts: Vec<Tagged<'_>> = self.contexts.clone().chain(extra.iter().copied()).collect();
+        let (id, response, operation) = (self.id, self.response, self.operation);
+        let header = RequestHeader { id, response, target: Target::Key(key), operation, contexts: &contexts };
+        let before = to.len();
+        let begun = header.begin(to)?;
+        if to.version() != Version::V1_2 {
+            // The principal's length is the last number of the header, and free: it places the arguments.
+            let padding = self.arguments.at().wrapping_sub(to.len() - before) % 8;
+            let length = to.len() - 4;
+            to.patch_u32(length, padding as u32);
+            to.raw(&[0; 8][..padding]);
+        }
+        to.raw(self.arguments.rest());
+        begun.end(to)
     }
 
     /// Up to 1.1.

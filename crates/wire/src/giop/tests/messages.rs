@@ -273,3 +273,47 @@ fn contexts_that_are_known_come_back_as_they_were() {
     assert_eq!(detail, Context::ExceptionDetail("ab".into()));
     assert!(Context::decode(Tagged { tag: CONTEXT_RT_PRIORITY, data: b"" }).is_err());
 }
+
+proptest! {
+    #[test]
+    fn a_readdressed_request_has_its_arguments_at_an_equal_place(
+        version in version(),
+        order in order(),
+        contexts in contexts(),
+        extra in octets(12),
+        key in octets(20),
+        principal in 0..9u8,
+        body in octets(40),
+    ) {
+        let mut sent = request(version, order, 7, &contexts, &body);
+        if version != Version::V1_2 {
+            // That of a client.
+            let at = sent.len() - body.len();
+            let length = if order == ByteOrder::Big { at - 1 } else { at - 4 };
+            sent[length] = principal;
+            sent.splice(at..at, (0..principal).map(|_| 0xee));
+            let size = (sent.len() - Header::LEN) as u32;
+            sent[8..12].copy_from_slice(&if order == ByteOrder::Big { size.to_be_bytes() } else { size.to_le_bytes() });
+        }
+        let mut messages = Reassembler::new(Limits::default());
+        let mut octets = &sent[..];
+        let received = messages.next(&mut octets).unwrap().unwrap();
+        let Message::Request(before) = received.decode().unwrap() else { panic!() };
+        let mut to = encoder(version, order);
+        to.raw(b"abc");
+        before.readdress(&key, &[ServiceContext { tag: 77, data: &extra }], &mut to).unwrap();
+        let mut messages = Reassembler::new(Limits::default());
+        let mut octets = &to.bytes()[3..];
+        let received = messages.next(&mut octets).unwrap().unwrap();
+        let Message::Request(after) = received.decode().unwrap() else { panic!() };
+        prop_assert_eq!((after.id, after.operation, after.response), (before.id, before.operation, before.response));
+        prop_assert_eq!(after.target.key().unwrap(), &key[..]);
+        prop_assert_eq!(after.arguments.rest(), &body[..]);
+        if !body.is_empty() {
+            prop_assert_eq!(after.arguments.at() % 8, before.arguments.at() % 8);
+        }
+        let mut expected = borrowed(&contexts);
+        expected.push(ServiceContext { tag: 77, data: &extra });
+        prop_assert_eq!(after.contexts.collect::<Vec<_>>(), expected);
+    }
+}

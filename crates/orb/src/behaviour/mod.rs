@@ -1,0 +1,164 @@
+//! Delegates: what happens to requests between clients and an object, for each operation. Plain state machines without
+//! I/O: a proxy drives them.
+//!
+//! ```text
+//!   request ──► Delegates::request ──► DelegateDecision: pass, refuse, drop, redirect, delay, mark, answer from the cache
+//!   reply   ──► Delegates::replied ──► counts, failures, latency
+//! ```
+
+mod cache;
+mod delegates;
+mod measured;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use hyoshi_model::network::Dscp;
+use hyoshi_model::{Span, quantity};
+use hyoshi_wire::SystemKind;
+
+pub use cache::{CacheLimits, ReplyCache};
+pub(crate) use delegates::IMPLICIT_OPERATIONS;
+pub use delegates::{Delegate, DelegateDecision, DelegateId, Delegates, MOST_OPERATIONS};
+pub use measured::{DelegateOutcome, Measurements};
+
+/// The longest delay of a request: its connection waits, too.
+pub const LONGEST_DELAY: Span = Span::from_secs(60);
+
+/// What a delegate does with the requests to an operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Passes them on.
+    #[default]
+    Pass,
+    /// Raises this exception instead. Oneways are dropped.
+    Refuse(SystemKind),
+    /// Passes them to another object: `IOR:`, `corbaloc:` or `corbaname:`.
+    Redirect(String),
+    /// Passes some of them, and raises TRANSIENT for the others. Other oneways are dropped.
+    Thin(Thinning),
+    /// Passes them on after this time, at most [`LONGEST_DELAY`].
+    Delay(Span),
+    /// Passes them on in IP packets of this class.
+    Mark(Dscp),
+    /// Answers from the last reply for the same arguments, up to this age. Oneways pass.
+    Cached(Span),
+}
+
+/// Which requests pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thinning {
+    /// The first of so many, and then each so manyth.
+    OneOf(NonZeroU32),
+    /// At most one in each span of this length.
+    Every(Span),
+}
+
+const HELP: &str = "write pass, refuse, refuse:EXCEPTION, redirect:REFERENCE, thin:1/4, thin:10Hz, delay:5ms, mark:AF41 or \
+                    cached:500ms";
+
+impl FromStr for Behaviour {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Behaviour, String> {
+        let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| (name, Some(value)));
+        match (name, value) {
+            ("pass", None) => Ok(Behaviour::Pass),
+            ("refuse", None) => Ok(Behaviour::Refuse(SystemKind::Transient)),
+            ("refuse", Some(exception)) => {
+                let known = SystemKind::ALL.iter().find(|kind| kind.name().eq_ignore_ascii_case(exception));
+                let unknown = || {
+                    format!("unknown system exception \"{exception}\"; write TRANSIENT, NO_PERMISSION or NO_RESOURCES")
+                };
+                known.map(|kind| Behaviour::Refuse(*kind)).ok_or_else(unknown)
+            }
+            ("redirect", Some(reference)) if !reference.is_empty() => Ok(Behaviour::Redirect(reference.to_owned())),
+            ("thin", Some(thinning)) => thinning.parse().map(Behaviour::Thin),
+            ("delay", Some(time)) => match span(time)? {
+                delay if delay > LONGEST_DELAY => Err(format!("a delay of {time} is too long; write 60s at most")),
+                delay => Ok(Behaviour::Delay(delay)),
+            },
+            ("mark", Some(dscp)) => {
+                let unknown = |_| format!("unknown DSCP \"{dscp}\"; write a name such as AF41 or EF, or 0 to 63");
+                dscp.parse().map(Behaviour::Mark).map_err(unknown)
+            }
+            ("cached", Some(age)) => span(age).map(Behaviour::Cached),
+            _ => Err(format!("unknown behaviour \"{text}\"; {HELP}")),
+        }
+    }
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    quantity::span(text).map_err(|error| format!("\"{text}\" {error}; {}", error.remedy(text)))
+}
+
+impl FromStr for Thinning {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Thinning, String> {
+        if let Some(count) = text.strip_prefix("1/") {
+            let invalid = |_| format!("invalid share \"{text}\"; write 1/N with N from 1 to {}", u32::MAX);
+            return count.parse().map(Thinning::OneOf).map_err(invalid);
+        }
+        let period = quantity::period(text);
+        period.map(Thinning::Every).map_err(|error| format!("\"{text}\" {error}; write a rate such as 10Hz, or 1/4"))
+    }
+}
+
+impl fmt::Display for Behaviour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Behaviour::Pass => f.write_str("pass"),
+            Behaviour::Refuse(kind) => write!(f, "refuse:{}", kind.name()),
+            Behaviour::Redirect(reference) => write!(f, "redirect:{reference}"),
+            Behaviour::Thin(Thinning::OneOf(count)) => write!(f, "thin:1/{count}"),
+            Behaviour::Thin(Thinning::Every(period)) => write!(f, "thin: one in {period}"),
+            Behaviour::Delay(span) => write!(f, "delay:{span}"),
+            Behaviour::Mark(dscp) => write!(f, "mark:{dscp}"),
+            Behaviour::Cached(age) => write!(f, "cached:{age}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn behaviours_are_read_as_they_are_written() {
+        for text in ["pass", "refuse:NO_PERMISSION", "redirect:corbaloc::h:1/K", "thin:1/4", "delay:5ms", "mark:AF41"] {
+            assert_eq!(text.parse::<Behaviour>().unwrap().to_string(), text);
+        }
+        assert_eq!("refuse".parse(), Ok(Behaviour::Refuse(SystemKind::Transient)));
+        assert_eq!("thin:10Hz".parse(), Ok(Behaviour::Thin(Thinning::Every(Span::from_millis(100)))));
+        assert_eq!("cached:0.5s".parse(), Ok(Behaviour::Cached(Span::from_millis(500))));
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_a_remedy() {
+        for (text, why) in [
+            ("stop", "write pass, refuse"),
+            ("pass:1", "write pass, refuse"),
+            ("refuse:NOW", "unknown system exception \"NOW\""),
+            ("thin:1/0", "write 1/N"),
+            ("thin:2/3", "write a rate such as 10Hz"),
+            ("delay:5", "write \"5ms\""),
+            ("delay:2min", "write 60s at most"),
+            ("mark:AF99", "unknown DSCP"),
+            ("redirect:", "write pass, refuse"),
+        ] {
+            let error = text.parse::<Behaviour>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[a-z]{0,8}:?.{0,20}") {
+            let _ = text.parse::<Behaviour>();
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The servers behind a proxy, and references with its addresses in place of theirs.
+
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hyoshi_model::Dscp;
+use hyoshi_os::{Listener, PiMutex, Poller, SocketAddress, Spawn, TcpProperties};
+use hyoshi_wire::Version;
+use hyoshi_wire::ior::{IiopProfile, Ior, IorEndpoint, Profile, TAG_CODE_SETS, TAG_ORB_TYPE, TAG_POLICIES};
+
+use super::{ProxyError, ProxyShared, client};
+use crate::endpoint::Listening;
+use crate::failure::CallFailure;
+use crate::limits::duration;
+use crate::stream::MaybeTlsStream;
+
+/// How long an accepting thread rests if the process lacks resources.
+const REST: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// The addresses of a server, in the order of attempts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Server(Vec<IorEndpoint>);
+
+impl Server {
+    /// Of a profile; `None` without a usable address.
+    fn of(profile: &IiopProfile<'_>) -> Option<Server> {
+        let usable = |endpoint: &IorEndpoint| match endpoint {
+            IorEndpoint::Tcp { .. } => true,
+            IorEndpoint::Unix { host, .. } => *host == hyoshi_os::host_name(),
+            IorEndpoint::Tls { .. } => false,
+        };
+        let addresses: Vec<_> = profile.endpoints().into_iter().filter(usable).collect();
+        (!addresses.is_empty()).then_some(Server(addresses))
+    }
+
+    /// A new connection.
+    pub(super) fn connect(&self, dscp: Option<Dscp>, shared: &ProxyShared) -> Result<MaybeTlsStream, CallFailure> {
+        let mut last = CallFailure::HostUnknown;
+        for endpoint in &self.0 {
+            let addresses: Vec<_> = match endpoint {
+                IorEndpoint::Unix { path, .. } => vec![SocketAddress::Unix(path.into())],
+                IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => {
+                    let Ok(found) = (host.as_str(), *port).to_socket_addrs() else { continue };
+                    found.map(SocketAddress::Tcp).collect()
+                }
+            };
+            for address in addresses {
+                let (patience, tcp) = (duration(shared.limits.connect), TcpProperties::default());
+                let connected = MaybeTlsStream::connect(&address, patience, None, dscp, &tcp).and_then(|stream| {
+                    stream.write_timeout(Some(duration(shared.limits.stalled)))?;
+                    Ok(stream)
+                });
+                match connected {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = crate::client::no_connection(&error),
+                }
+            }
+        }
+        shared.count(|counts| &counts.unreached);
+        Err(last)
+    }
+}
+
+/// The object that requests are redirected to.
+#[derive(Clone, Debug)]
+pub(super) struct Redirection {
+    pub(super) server: Arc<Server>,
+    pub(super) key: Arc<[u8]>,
+    /// The highest version that its server understands.
+    pub(super) version: Version,
+}
+
+impl Redirection {
+    pub(super) fn of(ior: &Ior) -> Option<Redirection> {
+        ior.iiop().filter_map(Result::ok).find_map(|profile| {
+            let server = Arc::new(Server::of(&profile)?);
+            Some(Redirection { server, key: profile.key.into(), version: profile.version() })
+        })
+    }
+}
+
+/// The listeners of a proxy, one for each server: keys of several servers may be equal.
+#[derive(Debug)]
+pub(super) struct Routes {
+    /// The first listener's address. Others have another port.
+    listening: Listening,
+    advertise: Option<String>,
+    most: usize,
+    listeners: PiMutex<Vec<(Arc<Server>, IorEndpoint)>>,
+    ended: AtomicBool,
+    /// Wakes the accepting threads at the end.
+    pollers: PiMutex<Vec<Arc<Poller>>>,
+}
+
+impl Routes {
+    /// `None` if the proxy cannot listen there.
+    pub(super) fn new(listening: Listening, advertise: Option<String>, most: usize) -> Option<Routes> {
+        let is_tcp = matches!(listening.address, SocketAddress::Tcp(_)) && !listening.secure;
+        let (listeners, pollers) = (PiMutex::default(), PiMutex::default());
+        let routes = Routes { listening, advertise, most: most + 1, listeners, ended: AtomicBool::new(false), pollers };
+        is_tcp.then_some(routes)
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.pollers.lock().iter().for_each(|poller| poller.poke());
+    }
+}
+
+/// A reference as clients of the proxy use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passage {
+    /// Each profile leads to the proxy.
+    Through,
+    /// It is unchanged.
+    Past,
+}
+
+impl ProxyShared {
+    /// The reference with addresses of the proxy. Unchanged if the proxy has no way to the object, or no port is left.
+    ///
+    /// # Errors
+    ///
+    /// Only for the first reference.
+    pub(super) fn through(self: &Arc<Self>, ior: &Ior) -> Result<(Ior, Passage), ProxyError> {
+        let mut profiles = Vec::new();
+        for profile in ior.iiop().filter_map(Result::ok) {
+            let Some(server) = Server::of(&profile) else { continue };
+            if let Some(endpoint) = self.listen(server)?
+                && let Some(profile) = replaced(&profile, &endpoint)
+            {
+                profiles.push(profile);
+            }
+        }
+        if !profiles.is_empty() {
+            return Ok((Ior { type_id: ior.type_id.clone(), profiles }, Passage::Through));
+        }
+        if self.routes.listeners.lock().is_empty() {
+            return Err(ProxyError::Unreachable("the object's reference".to_owned()));
+        }
+        Ok((ior.clone(), Passage::Past))
+    }
+
+    /// The proxy's endpoint for a server, which listens from now on. `None` if no further one may, or can.
+    fn listen(self: &Arc<Self>, server: Server) -> Result<Option<IorEndpoint>, ProxyError> {
+        let Routes { listening, advertise, most, listeners, pollers, .. } = &self.routes;
+        let mut listeners = listeners.lock();
+        // A reference to the proxy itself, from a server that has received one.
+        if let Some((_, own)) = listeners.iter().find(|(_, own)| server.0.contains(own)) {
+            return Ok(Some(own.clone()));
+        }
+        if let Some((_, endpoint)) = listeners.iter().find(|(known, _)| **known == server) {
+            return Ok(Some(endpoint.clone()));
+        }
+        let is_first = listeners.is_empty();
+        if listeners.len() >= *most {
+            return Ok(None);
+        }
+        let listening = if is_first { listening.clone() } else { listening.beside("") };
+        let begin = || {
+            let listener = Listener::bind(&listening.address).map_err(ProxyError::Listen)?;
+            let endpoint = listening.advertise(listener.address(), advertise.as_deref(), 0);
+            let poller = Arc::new(Poller::new().map_err(ProxyError::Listen)?);
+            poller.add(&listener, 0, false).map_err(ProxyError::Listen)?;
+            Ok((listener, endpoint, poller))
+        };
+        let (listener, endpoint, poller) = match begin() {
+            Ok(begun) => begun,
+            Err(error) if is_first => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let server = Arc::new(server);
+        let (shared, to, waits) = (self.clone(), server.clone(), poller.clone());
+        let started = Spawn::new("proxy-accept").spawn(move || accept(&shared, &listener, &to, &waits));
+        match started {
+            Ok(_) => {}
+            Err(error) if is_first => return Err(ProxyError::Thread(error)),
+            Err(_) => return Ok(None),
+        }
+        pollers.lock().push(poller);
+        listeners.push((server, endpoint.clone()));
+        Ok(Some(endpoint))
+    }
+}
+
+/// The same profile at another address. It keeps the code sets and policies, and no other address.
+fn replaced(profile: &IiopProfile<'_>, endpoint: &IorEndpoint) -> Option<Profile> {
+    let IorEndpoint::Tcp { host, port, .. } = endpoint else { return None };
+    let kept = [TAG_ORB_TYPE, TAG_CODE_SETS, TAG_POLICIES];
+    let components: Vec<_> = profile.components.clone().filter(|one| kept.contains(&one.tag)).collect();
+    Profile::iiop(profile.version(), host, *port, profile.key, &components).ok()
+}
+
+/// Accepts the clients of a server.
+fn accept(shared: &Arc<ProxyShared>, listener: &Listener, server: &Arc<Server>, poller: &Poller) {
+    while !shared.routes.ended.load(Ordering::Acquire) {
+        match listener.accept() {
+            Ok(Some(stream)) => client::begin(shared, stream.into(), server),
+            Ok(None) => {
+                let armed = poller.arm(listener, 0, false);
+                if armed.and_then(|()| poller.wait(None)).is_err() {
+                    std::thread::sleep(REST);
+                }
+            }
+            // A client that has disconnected, or no descriptor is left.
+            Err(error) => {
+                if hyoshi_os::MissingResource::of(&error).is_some() {
+                    std::thread::sleep(REST);
+                }
+            }
+        }
+    }
+}
