@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use core::ops::Deref;
 
-use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion};
+use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion, JobScope};
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
@@ -258,11 +258,16 @@ fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
         }
         ConditionSource::Set(condition) => usize::from(*condition) < contents.conditions.len(),
         ConditionSource::Utilisation(processor) => *processor == contract.processor,
+        ConditionSource::Demand(of) | ConditionSource::Wasted(of) | ConditionSource::Rate(of) => match of {
+            JobScope::Operations(ids) => ids.iter().all(is_here),
+            JobScope::Processor { processor, .. } => *processor == contract.processor,
+        },
     });
     let mut actions = contract.regions.iter().flat_map(|region| &region.actions);
     measures
         && actions.all(|action| match action {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_here(operation) && shortest <= longest,
+            ContractAction::LimitLegs { operation, most } => is_here(operation) && *most > 0,
             ContractAction::Disable { operation } => is_here(operation),
             ContractAction::Report { .. } => true,
         })

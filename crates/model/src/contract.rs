@@ -53,6 +53,33 @@ pub enum ConditionSource {
     Set(u16),
     /// The utilisation that the processor's feedback loop measures, as a part of the hard cap.
     Utilisation(ProcessorId),
+    /// The execution time of released jobs, as a part of the window.
+    Demand(JobScope),
+    /// The execution time of jobs that ended late, as a part of the window.
+    Wasted(JobScope),
+    /// Completed jobs for each second of the window.
+    Rate(JobScope),
+}
+
+/// The jobs that a condition counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobScope {
+    /// Those of these operations.
+    Operations(Vec<OperationId>),
+    /// All jobs of the processor, or its critical ones.
+    Processor {
+        /// The processor.
+        processor: ProcessorId,
+        /// Only critical jobs.
+        critical: bool,
+    },
+}
+
+impl ConditionSource {
+    /// True if the value is a sum over the window, so it has no least or greatest sample.
+    pub fn is_sum(&self) -> bool {
+        matches!(self, ConditionSource::Demand(_) | ConditionSource::Wasted(_) | ConditionSource::Rate(_))
+    }
 }
 
 /// How the samples of a window become one value.
@@ -93,6 +120,13 @@ pub enum ContractAction {
         shortest: Span,
         /// The longest period.
         longest: Span,
+    },
+    /// The instances of a load chain that begin have at most this number of legs.
+    LimitLegs {
+        /// The operation.
+        operation: OperationId,
+        /// The number.
+        most: u16,
     },
     /// Nothing releases the operation.
     Disable {
@@ -157,14 +191,17 @@ impl Contents {
         places
     }
 
-    /// By operation: whether a contract limits the rate of one of its roots, or disables it or an operation before it.
+    /// By operation: whether a contract limits the rate of one of its roots, or disables it or limits its legs, or those of
+    /// an operation before it.
     pub fn follow_contracts(&self) -> Vec<bool> {
         let (mut limited, mut follow) = (Vec::new(), alloc::vec![false; self.operations.len()]);
         let regions = self.contracts.iter().flat_map(|one| &one.regions);
         for action in regions.flat_map(|region| &region.actions) {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => limited.push(*operation),
-                ContractAction::Disable { operation } => follow[operation.index()] = true,
+                ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
+                    follow[operation.index()] = true;
+                }
                 ContractAction::Report { .. } => {}
             }
         }

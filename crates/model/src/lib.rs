@@ -76,7 +76,7 @@ pub mod write;
 
 pub use checked::System;
 pub use contract::{
-    Condition, ConditionSource, Contract, ContractAction, ContractRegion, RegionRules, Stay, WindowSummary,
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, JobScope, RegionRules, Stay, WindowSummary,
 };
 pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,

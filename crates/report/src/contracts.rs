@@ -117,7 +117,7 @@ fn reports(contract: &Contract, step: &RegionStep) -> Vec<String> {
     let region = step.to.and_then(|to| contract.regions.get(usize::from(to)));
     let texts = region.into_iter().flat_map(|region| &region.actions).filter_map(|action| match action {
         ContractAction::Report { text } => Some(text.to_string()),
-        ContractAction::LimitPeriod { .. } | ContractAction::Disable { .. } => None,
+        ContractAction::LimitPeriod { .. } | ContractAction::LimitLegs { .. } | ContractAction::Disable { .. } => None,
     });
     texts.collect()
 }

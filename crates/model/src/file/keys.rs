@@ -84,6 +84,8 @@ pub enum Kind {
     Times,
     /// `"40Hz"`.
     Rate,
+    /// `"40Hz"` or a whole number from the first to the second.
+    RateOrWhole(u64, u64),
     /// `"40Hz"` or `["10Hz", "40Hz"]`.
     RateOrPair,
     /// `"75%"`.
@@ -1132,7 +1134,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\" or \"condition.NAME\".",
+        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"operation.NAME.demand\", \"processor.NAME.demand\", \"processor.NAME.critical_demand\", \"processor.NAME.utilisation\" or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),
@@ -1189,9 +1191,14 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("a `report`"),
-        "The setting: \"operation.NAME.rate\" or \"operation.NAME.enabled\".",
+        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\" or \"operation.NAME.enabled\".",
     ),
-    key("most", Kind::Rate, Described("no limit"), "The greatest rate."),
+    key(
+        "most",
+        Kind::RateOrWhole(1, 65_535),
+        Described("no limit"),
+        "The greatest rate, or the greatest number of legs.",
+    ),
     key("least", Kind::Rate, Described("no limit"), "The least rate."),
     key("to", Kind::Truth, Described("an error with `enabled`"), "The value: `false` disables the operation."),
     key("report", Kind::Text, Described("nothing"), "A text for reports, when the region begins."),

@@ -57,15 +57,21 @@ struct EvaluatedState {
 pub(crate) struct OperationLimits {
     /// Of its period in nanoseconds.
     pub period: SettingLimits,
+    /// The most legs of a load chain.
+    pub legs: u16,
     pub disabled: bool,
 }
 
 impl OperationLimits {
-    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, disabled: false };
+    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, disabled: false };
 
     /// These, restricted by those of a higher precedence.
     fn within(self, higher: OperationLimits) -> OperationLimits {
-        OperationLimits { period: self.period.within(higher.period), disabled: self.disabled || higher.disabled }
+        OperationLimits {
+            period: self.period.within(higher.period),
+            legs: self.legs.min(higher.legs),
+            disabled: self.disabled || higher.disabled,
+        }
     }
 
     /// The part of a range of periods that the limits leave.
@@ -91,7 +97,10 @@ fn limits_of(
         ContractAction::LimitPeriod { operation, shortest, longest } => {
             let period = SettingLimits { least: shortest.as_nanos() as f64, most: longest.as_nanos() as f64 };
             let concerned = followers.get(operation).cloned().unwrap_or_default();
-            (concerned, OperationLimits { period, disabled: false })
+            (concerned, OperationLimits { period, ..OperationLimits::NONE })
+        }
+        ContractAction::LimitLegs { operation, most } => {
+            (vec![local_of[operation.index()]], OperationLimits { legs: *most, ..OperationLimits::NONE })
         }
         ContractAction::Disable { operation } => {
             (vec![local_of[operation.index()]], OperationLimits { disabled: true, ..OperationLimits::NONE })
@@ -162,10 +171,16 @@ impl ProcessorContracts {
         self.next
     }
 
+    /// A release: its job, with all its legs, is expected to use an execution time.
+    #[inline]
+    pub fn expect(&mut self, now: Instant, job: &mut Job) {
+        self.conditions.expect(now, job);
+    }
+
     /// A job has ended, or was dropped.
     #[inline]
-    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome) {
-        self.conditions.count(now, job, outcome);
+    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
+        self.conditions.count(now, job, outcome, consumed);
     }
 
     /// The processor's loop has measured a utilisation, in parts per million.
