@@ -45,9 +45,11 @@ pub fn domain(of: &ConditionSource) -> SettingLimits {
         ConditionSource::MissRatio(_) => SettingLimits { least: 0.0, most: 1.0 },
         ConditionSource::Set(_) => SettingLimits::NONE,
         // A processor may use more than its hard cap for a short time.
-        ConditionSource::Latency(_) | ConditionSource::Utilisation(_) => {
-            SettingLimits { least: 0.0, most: f64::INFINITY }
-        }
+        ConditionSource::Latency(_)
+        | ConditionSource::Utilisation(_)
+        | ConditionSource::Demand(_)
+        | ConditionSource::Wasted(_)
+        | ConditionSource::Rate(_) => SettingLimits { least: 0.0, most: f64::INFINITY },
     }
 }
 

@@ -31,6 +31,8 @@ pub struct ConditionWindow {
     parts: [SampleSum; PARTS + 1],
     newest: u64,
     latest: Option<Instant>,
+    /// When it was first read.
+    began: Option<Instant>,
 }
 
 /// The sum of some samples.
@@ -65,7 +67,8 @@ impl ConditionWindow {
     /// A condition without samples.
     pub fn new(summary: WindowSummary, over: Option<Span>, max_age: Option<Span>) -> ConditionWindow {
         let part = over.map(|over| Span::from_nanos(over.as_nanos().div_ceil(PARTS as u64).max(1)));
-        ConditionWindow { summary, max_age, part, parts: [SampleSum::EMPTY; PARTS + 1], newest: 0, latest: None }
+        let parts = [SampleSum::EMPTY; PARTS + 1];
+        ConditionWindow { summary, max_age, part, parts, newest: 0, latest: None, began: None }
     }
 
     /// Adds a sample. False, without effect, if it is older than the window, or not finite, or has no weight.
@@ -92,7 +95,7 @@ impl ConditionWindow {
 
     /// Forgets all samples.
     pub fn clear(&mut self) {
-        (self.parts, self.latest) = ([SampleSum::EMPTY; PARTS + 1], None);
+        (self.parts, self.latest, self.began) = ([SampleSum::EMPTY; PARTS + 1], None, None);
     }
 
     /// The present value.
@@ -119,6 +122,20 @@ impl ConditionWindow {
             WindowSummary::Greatest => all.greatest,
         };
         if value.is_finite() { ConditionReading::Fresh(value) } else { ConditionReading::Stale }
+    }
+
+    /// The sum of the window's values for each second, at least 0. It is stale until a whole window has passed since the
+    /// first call, and always without a window.
+    pub fn per_second(&mut self, now: Instant) -> ConditionReading {
+        let began = *self.began.get_or_insert(now);
+        let Some(part) = self.part else { return ConditionReading::Stale };
+        self.advance(self.number(now));
+        if now.since(began) < Span::from_nanos(part.as_nanos().saturating_mul(PARTS as u64 + 1)) {
+            return ConditionReading::Stale;
+        }
+        let oldest = (self.newest - PARTS as u64).saturating_mul(part.as_nanos());
+        let sum: f64 = self.parts.iter().map(|part| part.sum).sum();
+        ConditionReading::Fresh((sum / now.since(Instant::from_nanos(oldest)).as_secs_f64()).max(0.0))
     }
 
     fn number(&self, at: Instant) -> u64 {
@@ -168,6 +185,25 @@ mod tests {
         assert_eq!(watch.reading(at(320)), ConditionReading::Fresh(3.0));
         assert_eq!(watch.reading(at(331)), ConditionReading::Stale);
         assert_eq!(watch.reading(Instant::from_nanos(u64::MAX)), ConditionReading::Stale);
+    }
+
+    #[test]
+    fn a_sum_counts_the_time_that_the_window_covers() {
+        let mut watch = ConditionWindow::new(WindowSummary::Mean, Some(MS(320)), None);
+        assert_eq!(watch.per_second(at(0)), ConditionReading::Stale);
+        for millis in (0..400).step_by(10) {
+            watch.add(sample(millis, 0.004, 1.0));
+        }
+        // From 70 ms on: 33 samples in 330 ms.
+        let ConditionReading::Fresh(value) = watch.per_second(at(400)) else { panic!("the window has passed") };
+        assert!((value - 0.4).abs() < 0.02, "{value}");
+        // What was expected proves to be less.
+        watch.add(sample(401, -1.0, 1.0));
+        assert_eq!(watch.per_second(at(401)), ConditionReading::Fresh(0.0));
+        watch.clear();
+        assert_eq!(watch.per_second(at(402)), ConditionReading::Stale);
+        let mut none = ConditionWindow::new(WindowSummary::Mean, None, None);
+        assert_eq!([0, 900].map(|now| none.per_second(at(now))), [ConditionReading::Stale; 2]);
     }
 
     #[test]

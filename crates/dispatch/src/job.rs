@@ -113,6 +113,8 @@ pub struct Job {
     pub wcet: Span,
     /// Declared worst case less what it has used, as far as observed.
     pub remaining: Span,
+    /// The execution time that it is expected to use, for the conditions of contracts.
+    pub(crate) expected: Span,
     /// Jobs of its release: legs of a load chain.
     pub legs: u16,
     /// How many of the first legs are critical.

@@ -11,7 +11,7 @@ use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::predicate::Predicate;
 use hyoshi_model::{
     ALGORITHMS, ClientRates, Condition, ConditionSource, Contract, ContractAction, ContractRegion, DesignGains,
-    FeedbackAlgorithm, FeedbackLoop, Instant, JobId, LatencyScope, LatencySetPoint, LoadMeasure, OperationId,
+    FeedbackAlgorithm, FeedbackLoop, Instant, JobId, JobScope, LatencyScope, LatencySetPoint, LoadMeasure, OperationId,
     ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger, WindowSummary, read,
 };
 use hyoshi_replay::replay;
@@ -550,7 +550,7 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision,
 /// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
 fn with_contract(system: System) -> System {
     let ms = Span::from_millis;
-    let expression = |text| Some(Predicate::read(text, &["late", "slow", "mode"]).unwrap());
+    let expression = |text| Some(Predicate::read(text, &["late", "slow", "mode", "asked", "wasted", "rate"]).unwrap());
     let rules = |parent, enter, leave| RegionRules {
         parent,
         enter,
@@ -574,6 +574,10 @@ fn with_contract(system: System) -> System {
     };
     let all = LatencyScope::Operations(system.operation_ids().collect());
     let first = LatencyScope::Operations(vec![OperationId(1)]);
+    let [everything, critical] =
+        [false, true].map(|critical| JobScope::Processor { processor: ProcessorId(0), critical });
+    let last = JobScope::Operations(vec![OperationId(2), OperationId(3)]);
+    let legs = |id, most| ContractAction::LimitLegs { operation: OperationId(id), most };
     system.with(|contents| {
         contents.conditions.push("mode".into());
         contents.contracts.push(Contract {
@@ -585,11 +589,19 @@ fn with_contract(system: System) -> System {
                 condition("late", ConditionSource::MissRatio(all), 20, WindowSummary::Mean),
                 condition("slow", ConditionSource::Latency(first), 10, WindowSummary::Greatest),
                 condition("mode", ConditionSource::Set(0), 15, WindowSummary::Least),
+                condition("asked", ConditionSource::Demand(critical), 12, WindowSummary::Mean),
+                condition("wasted", ConditionSource::Wasted(everything), 25, WindowSummary::Mean),
+                condition("rate", ConditionSource::Rate(last), 8, WindowSummary::Mean),
             ],
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),
                 region("deep", rules(Some(0), expression("slow > 0.004 || stale(slow)"), None), vec![disable(1)]),
-                region("shallow", rules(Some(0), None, None), Vec::new()),
+                region("shallow", rules(Some(0), None, None), vec![legs(1, 1), legs(3, 2)]),
+                region(
+                    "asked",
+                    rules(None, expression("asked + wasted > 0.5 || rate < 100.0"), None),
+                    vec![legs(0, 1)],
+                ),
                 region("normal", rules(None, None, None), Vec::new()),
             ],
         });

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use core::ops::Deref;
 
-use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction};
+use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, JobScope};
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
@@ -261,11 +261,16 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
         }
         ConditionSource::Set(condition) => usize::from(*condition) < contents.conditions.len(),
         ConditionSource::Utilisation(processor) => processor.index() < contents.processors.len(),
+        ConditionSource::Demand(of) | ConditionSource::Wasted(of) | ConditionSource::Rate(of) => match of {
+            JobScope::Operations(ids) => are_together(ids),
+            JobScope::Processor { processor, .. } => processor.index() < contents.processors.len(),
+        },
     });
     let mut actions = contract.regions.iter().flat_map(|region| &region.actions);
     measures
         && actions.all(|action| match action {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
+            ContractAction::LimitLegs { operation, most } => is_known(operation) && *most > 0,
             ContractAction::Disable { operation } => is_known(operation),
             ContractAction::Report { .. } => true,
             ContractAction::External(ExternalAction::Importance { program, .. }) => {

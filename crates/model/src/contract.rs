@@ -56,6 +56,33 @@ pub enum ConditionSource {
     Set(u16),
     /// The utilisation that the processor's feedback loop measures, as a part of the hard cap.
     Utilisation(ProcessorId),
+    /// The execution time of released jobs, as a part of the window.
+    Demand(JobScope),
+    /// The execution time of jobs that ended late, as a part of the window.
+    Wasted(JobScope),
+    /// Completed jobs for each second of the window.
+    Rate(JobScope),
+}
+
+/// The jobs that a condition counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobScope {
+    /// Those of these operations.
+    Operations(Vec<OperationId>),
+    /// All jobs of the processor, or its critical ones.
+    Processor {
+        /// The processor.
+        processor: ProcessorId,
+        /// Only critical jobs.
+        critical: bool,
+    },
+}
+
+impl ConditionSource {
+    /// True if the value is a sum over the window, so it has no least or greatest sample.
+    pub fn is_sum(&self) -> bool {
+        matches!(self, ConditionSource::Demand(_) | ConditionSource::Wasted(_) | ConditionSource::Rate(_))
+    }
 }
 
 /// How the samples of a window become one value.
@@ -96,6 +123,13 @@ pub enum ContractAction {
         shortest: Span,
         /// The longest period.
         longest: Span,
+    },
+    /// The instances of a load chain that begin have at most this number of legs.
+    LimitLegs {
+        /// The operation.
+        operation: OperationId,
+        /// The number.
+        most: u16,
     },
     /// Nothing releases the operation.
     Disable {
@@ -230,6 +264,12 @@ impl Contract {
                 LatencyScope::Operations(ids) => ids.last(),
                 LatencyScope::Chain(place) => contents.chains[*place as usize].path.last(),
             },
+            ConditionSource::Demand(scope) | ConditionSource::Wasted(scope) | ConditionSource::Rate(scope) => {
+                match scope {
+                    JobScope::Operations(ids) => ids.last(),
+                    JobScope::Processor { processor, .. } => return *processor,
+                }
+            }
             ConditionSource::Utilisation(processor) => return *processor,
             ConditionSource::Set(condition) => {
                 let host = contents.conditions[usize::from(*condition)].measure.map(|measure| measure.host);
@@ -248,11 +288,13 @@ impl Contract {
 
     /// The processors that apply its settings. Operations that follow a rate may be on other processors than its root.
     fn set_on(&self, contents: &Contents) -> BTreeSet<ProcessorId> {
-        let (mut limited, mut disabled, mut found) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut limited, mut set, mut found) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for action in self.regions.iter().flat_map(|region| &region.actions) {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => _ = limited.insert(*operation),
-                ContractAction::Disable { operation } => _ = disabled.insert(*operation),
+                ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
+                    set.insert(*operation);
+                }
                 ContractAction::External(ExternalAction::Importance { program, .. }) => {
                     let host = contents.brokered.programs[program.index()].host;
                     found.insert(self.processor_on(contents, host));
@@ -262,8 +304,8 @@ impl Contract {
         }
         let follows = |id: &OperationId| contents.adapted_by(*id).is_some_and(|root| limited.contains(&root));
         let all = (0..contents.operations.len() as u32).map(OperationId);
-        let set = all.filter(|id| disabled.contains(id) || follows(id));
-        found.extend(set.map(|id| contents.operation(id).on));
+        let concerned = all.filter(|id| set.contains(id) || follows(id));
+        found.extend(concerned.map(|id| contents.operation(id).on));
         found
     }
 }
@@ -335,14 +377,17 @@ impl Contents {
         places
     }
 
-    /// By operation: whether a contract limits the rate of one of its roots, or disables it or an operation before it.
+    /// By operation: whether a contract limits the rate of one of its roots, or disables it or limits its legs, or those of
+    /// an operation before it.
     pub fn follow_contracts(&self) -> Vec<bool> {
         let (mut limited, mut follow) = (Vec::new(), alloc::vec![false; self.operations.len()]);
         let regions = self.contracts.iter().flat_map(|one| &one.regions);
         for action in regions.flat_map(|region| &region.actions) {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => limited.push(*operation),
-                ContractAction::Disable { operation } => follow[operation.index()] = true,
+                ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
+                    follow[operation.index()] = true;
+                }
                 ContractAction::Report { .. } | ContractAction::External(_) => {}
             }
         }

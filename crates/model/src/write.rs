@@ -9,7 +9,7 @@ use core::fmt::Write;
 
 use crate::checked::System;
 use crate::contract::{
-    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, Stay, WindowSummary,
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, JobScope, Stay, WindowSummary,
 };
 use crate::endpoint::Endpoint;
 use crate::event::Event;
@@ -17,7 +17,7 @@ use crate::execution_time::ExecutionTime;
 use crate::feedback::{FeedbackLoop, LatencyScope, LoadMeasure, RateDivision, ServiceLevel, StartRates};
 use crate::gateway::Gateway;
 use crate::hard_cap::OnOverload;
-use crate::ids::{HostId, OperationId, ResourceId};
+use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ClientRates, ServedObject};
 use crate::outside::{HostMeasure, OutsideCondition};
@@ -414,11 +414,19 @@ fn condition_address(system: &System, condition: &OutsideCondition) -> String {
 fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) -> String) -> String {
     let operation =
         |id: &OperationId, key: &str| quoted(&format!("operation.{}.{key}", name(names, *id).trim_matches('"')));
+    let operations = |ids: &[OperationId], key: &str| {
+        format!("[{}]", ids.iter().map(|id| operation(id, key)).collect::<Vec<_>>().join(", "))
+    };
     let of = |scope: &LatencyScope, key: &str| match scope {
-        LatencyScope::Operations(ids) => {
-            format!("[{}]", ids.iter().map(|id| operation(id, key)).collect::<Vec<_>>().join(", "))
-        }
+        LatencyScope::Operations(ids) => operations(ids, key),
         LatencyScope::Chain(place) => quoted(&format!("chain.{}.{key}", plain(&system.chains[*place as usize].name))),
+    };
+    let processor =
+        |id: ProcessorId, key: &str| quoted(&format!("processor.{}.{key}", plain(&system.processor(id).name)));
+    let jobs = |scope: &JobScope, key: &str| match scope {
+        JobScope::Operations(ids) => operations(ids, key),
+        JobScope::Processor { processor: id, critical: false } => processor(*id, key),
+        JobScope::Processor { processor: id, critical: true } => processor(*id, &format!("critical_{key}")),
     };
     let of = match &one.of {
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
@@ -426,9 +434,10 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
         ConditionSource::Set(condition) => {
             quoted(&condition_address(system, &system.conditions[usize::from(*condition)]))
         }
-        ConditionSource::Utilisation(processor) => {
-            quoted(&format!("processor.{}.utilisation", plain(&system.processor(*processor).name)))
-        }
+        ConditionSource::Utilisation(id) => processor(*id, "utilisation"),
+        ConditionSource::Demand(scope) => jobs(scope, "demand"),
+        ConditionSource::Wasted(scope) => jobs(scope, "wasted"),
+        ConditionSource::Rate(scope) => jobs(scope, "rate"),
     };
     let mut keys = alloc::vec![("of", of)];
     keys.extend(one.over.map(|over| ("over", time(over))));
@@ -469,6 +478,9 @@ fn region_keys(
             keys.extend((!shortest.is_zero()).then(|| ("most", time(*shortest))));
             keys.extend((longest.as_nanos() < u64::MAX).then(|| ("least", time(*longest))));
             table(keys)
+        }
+        ContractAction::LimitLegs { operation, most } => {
+            table(alloc::vec![("set", set(operation, "repeat.legs")), ("most", most.to_string())])
         }
         ContractAction::Disable { operation } => {
             table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])

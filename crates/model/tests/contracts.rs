@@ -1,8 +1,8 @@
 //! Contracts: what the file means, and that it is written back.
 
 use hyoshi_model::{
-    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, LatencyScope, OperationId, Span, Stay,
-    WindowSummary, read,
+    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope, OperationId, Span,
+    Stay, WindowSummary, read,
 };
 
 const SYSTEM: &str = "name = 'contracts'
@@ -16,6 +16,10 @@ const SYSTEM: &str = "name = 'contracts'
     [operation.log]
     every = '20ms'
     wcet = '2ms'
+    [operation.route]
+    every = '50ms'
+    wcet = '1ms'
+    repeat = { legs = 4 }
     [chain.see]
     path = ['track.1', 'draw']
     deadline = '50ms'
@@ -29,6 +33,10 @@ const SYSTEM: &str = "name = 'contracts'
     late = { of = 'operation.track.miss_ratio', over = '2s' }
     slow = { of = 'chain.see.latency', over = '1s', as = 'greatest', max_age = '4s' }
     mode = { of = 'condition.mode' }
+    asked = { of = ['operation.track.1.demand', 'operation.route.demand'], over = '1s' }
+    vital = { of = 'processor.main.critical_demand', over = '1s' }
+    wasted = { of = 'operation.route.wasted', over = '1s' }
+    rate = { of = 'processor.main.rate', over = '1s' }
     [[contract.load.region]]
     name = 'thin'
     enter = \"late > 0.02 || slow > duration('45ms')\"
@@ -45,7 +53,7 @@ const SYSTEM: &str = "name = 'contracts'
     name = 'quiet'
     [[contract.load.region]]
     name = 'normal'
-    do = [{ set = 'operation.track.2.rate', least = '100ms' }]
+    do = [{ set = 'operation.track.2.rate', least = '100ms' }, { set = 'operation.route.repeat.legs', most = 2 }]
     [[epoch]]
     at = '5s'
     set = { 'condition.battery.value' = -0.5, 'condition.mode.value' = 2 }
@@ -58,7 +66,12 @@ fn a_contract_is_read_as_written_and_written_as_read() {
     let system = read(SYSTEM, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let one = &system.contracts[0];
     assert_eq!((one.precedence, one.period), (3, Span::from_millis(50)));
-    let [late, slow, mode] = &one.conditions[..] else { panic!("three conditions") };
+    let [late, slow, mode, asked, vital, wasted, rate] = &one.conditions[..] else { panic!("seven conditions") };
+    let ids = |ids: &[u32]| JobScope::Operations(ids.iter().map(|id| OperationId(*id)).collect());
+    let all = |critical| JobScope::Processor { processor: one.processor, critical };
+    assert_eq!(asked.of, ConditionSource::Demand(ids(&[0, 4])));
+    assert_eq!(vital.of, ConditionSource::Demand(all(true)));
+    assert_eq!((&wasted.of, &rate.of), (&ConditionSource::Wasted(ids(&[4])), &ConditionSource::Rate(all(false))));
     assert_eq!(mode.of, ConditionSource::Set(1));
     let values: Vec<_> =
         system.epochs.iter().map(|epoch| [0, 1].map(|place| epoch.environment.condition(place))).collect();
@@ -78,9 +91,10 @@ fn a_contract_is_read_as_written_and_written_as_read() {
         thin.actions,
         [limit(0, Span::from_millis(100), longest), limit(1, Span::from_millis(100), longest), report]
     );
-    assert_eq!(one.regions[3].actions, [limit(1, Span::ZERO, Span::from_millis(100))]);
+    let legs = ContractAction::LimitLegs { operation: OperationId(4), most: 2 };
+    assert_eq!(one.regions[3].actions, [limit(1, Span::ZERO, Span::from_millis(100)), legs]);
     // `draw` follows `track.1`; `log` is disabled.
-    assert_eq!(system.follow_contracts(), [true, true, true, true]);
+    assert_eq!(system.follow_contracts(), [true, true, true, true, true]);
     let written = hyoshi_model::write(&system);
     let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
     assert_eq!(again, system);

@@ -10,10 +10,10 @@ use hyoshi_trace::{DispatchDecision, JobOutcome, Probe, TraceEvent};
 
 /// Per region.
 #[derive(Clone, Copy, Debug, Default)]
-struct Region {
+pub(super) struct Region {
     requests: u64,
-    critical_missed: u64,
-    other_made: u64,
+    pub critical_missed: u64,
+    pub other_made: u64,
     other_missed: u64,
     cancelled: u64,
 }
@@ -49,18 +49,29 @@ fn switching(strategy: &str, second: Option<Overload>, cancel: bool, seed: u64) 
         system.operations.iter_mut().for_each(|operation| operation.queue.limit = 60_000);
     }
     let processor = &mut system.processors[0];
-    (processor.strategy, processor.cancel, processor.cap_ppm) = (strategy.into(), cancel, 1_000_000);
-    processor.hard_cap = HardCap::OFF;
-    (processor.overload, system.seed) = (second, seed);
+    (processor.strategy, processor.cancel) = (strategy.into(), cancel);
+    processor.overload = second;
+    regions_of(system, seed)
+}
+
+/// A flight program with regions of 150 s.
+pub(super) fn regions_of(mut system: Contents, seed: u64) -> (Vec<Region>, u64) {
+    let processor = &mut system.processors[0];
+    (processor.cap_ppm, processor.hard_cap, system.seed) = (1_000_000, HardCap::OFF, seed);
     let length = Span::from_secs(150);
     for (index, epoch) in system.epochs.iter_mut().enumerate() {
         epoch.at = Instant::ZERO + length * index as u64;
     }
-    let system = System::new(system);
-    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
-    let until = Instant::ZERO + length * 12;
+    system.duration = length * 12;
+    simulated(&System::new(system))
+}
+
+/// By epoch, and how often the strategy changed.
+pub(super) fn simulated(system: &System) -> (Vec<Region>, u64) {
+    let plan = Plan::new(system, &Strategies::built_in()).unwrap();
+    let (until, epochs) = (Instant::ZERO + system.duration, system.epochs.len());
     let Regions(regions, switches) =
-        simulate(&system, &plan, until, |_| Regions(vec![Region::default(); 12], 0), |_| true)
+        simulate(system, &plan, until, |_| Regions(vec![Region::default(); epochs], 0), |_| true)
             .processors
             .remove(0)
             .probe;
@@ -146,6 +157,6 @@ fn the_tables_of_the_documentation_are_what_is_simulated() {
 }
 
 /// A count in readable form.
-fn thousands(count: u64) -> String {
+pub(super) fn thousands(count: u64) -> String {
     if count < 1_000 { count.to_string() } else { format!("{},{:03}", thousands(count / 1_000), count % 1_000) }
 }

@@ -16,6 +16,7 @@ mod dynamic_graphs;
 mod eucon;
 mod events_by_name;
 mod feedback;
+mod flight_contract;
 mod flight_program;
 mod hard_cap;
 mod late;

@@ -185,7 +185,7 @@ impl<P: Probe> Dispatcher<P> {
             feedback.count(now, job, outcome, consumed);
         }
         if let Some(contracts) = &mut self.contracts {
-            contracts.count(now, job, outcome);
+            contracts.count(now, job, outcome, consumed);
         }
     }
 

@@ -181,7 +181,7 @@ impl<P: Probe> Dispatcher<P> {
             CompletionToken { number: before.id.number, origin: before.origin, period: before.period, ticket: None };
         let legs = (before.id.leg + 1, before.legs, before.critical_legs);
         let job = self.new_leg((before.local, before.service_level), token, before.release, legs);
-        let job = Job { deadline: before.deadline, ..job };
+        let job = Job { deadline: before.deadline, expected: before.expected, ..job };
         let job = match self.operations[job.local as usize].is_requested() {
             true => self.job_at_own_position(Job { critical: before.critical, importance: before.importance, ..job }),
             false => job,
@@ -191,7 +191,7 @@ impl<P: Probe> Dispatcher<P> {
 
     pub(super) fn new_job(&self, local: u32, token: CompletionToken, release: Instant) -> Job {
         let operation = &self.operations[local as usize];
-        let legs = (0, operation.legs, operation.critical_legs);
+        let legs = (0, operation.legs.min(operation.limits.legs), operation.critical_legs);
         self.new_leg((local, operation.service_level), token, release, legs)
     }
 
@@ -222,6 +222,7 @@ impl<P: Probe> Dispatcher<P> {
             },
             wcet,
             remaining: wcet,
+            expected: wcet,
             legs,
             critical_legs,
             epoch: self.epoch as u16,
@@ -250,10 +251,13 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// A release: `on_miss`, `on_busy`, the queue's limit, then the guard. False if it is dropped.
-    pub(super) fn admit(&mut self, now: Instant, job: Job, effects: &mut Effects) -> bool {
+    pub(super) fn admit(&mut self, now: Instant, mut job: Job, effects: &mut Effects) -> bool {
         let first_leg = job.id.leg == 0;
         if first_leg && self.skips(now, &job) {
             return self.drop_new(now, &job, JobOutcome::Skipped, effects);
+        }
+        if let Some(contracts) = self.contracts.as_mut().filter(|_| first_leg) {
+            contracts.expect(now, &mut job);
         }
         let operation = &self.operations[job.local as usize];
         if first_leg && operation.on_busy == OnBusy::Skip && operation.unfinished > 0 {

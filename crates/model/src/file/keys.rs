@@ -86,6 +86,8 @@ pub enum Kind {
     Times,
     /// `"40Hz"`.
     Rate,
+    /// `"40Hz"` or a whole number from the first to the second.
+    RateOrWhole(u64, u64),
     /// `"40Hz"` or `["10Hz", "40Hz"]`.
     RateOrPair,
     /// `"75%"`.
@@ -1150,7 +1152,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"processor.NAME.utilisation\", \"host.NAME.QUANTITY\" or \"condition.NAME\".",
+        "What it measures: \"operation.NAME.miss_ratio\", \"operation.NAME.latency\" (in seconds), the same of a chain, \"operation.NAME.demand\", \"processor.NAME.demand\", \"processor.NAME.critical_demand\", \"processor.NAME.utilisation\", \"host.NAME.QUANTITY\" or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),
@@ -1207,9 +1209,14 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("a `report`, `call` or `run`"),
-        "The setting: \"operation.NAME.rate\", \"operation.NAME.enabled\" or \"reservation.NAME.importance\".",
+        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\", \"operation.NAME.enabled\" or \"reservation.NAME.importance\".",
     ),
-    key("most", Kind::Rate, Described("no limit"), "The greatest rate."),
+    key(
+        "most",
+        Kind::RateOrWhole(1, 65_535),
+        Described("no limit"),
+        "The greatest rate, or the greatest number of legs.",
+    ),
     key("least", Kind::Rate, Described("no limit"), "The least rate."),
     key(
         "to",

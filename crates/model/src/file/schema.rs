@@ -104,6 +104,7 @@ fn kind(kind: Kind) -> Value {
         Kind::TimeOrPair => or(time(), pair(time())),
         Kind::Times => list(time()),
         Kind::Rate => rate(),
+        Kind::RateOrWhole(least, most) => or(rate(), json!({ "type": "integer", "minimum": least, "maximum": most })),
         Kind::RateOrPair => or(rate(), pair(rate())),
         Kind::Share => quantity("%"),
         Kind::ShareOr(word) => or(quantity("%"), json!({ "enum": [word] })),

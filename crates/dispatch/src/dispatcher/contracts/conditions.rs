@@ -5,7 +5,8 @@ use alloc::{vec, vec::Vec};
 use hyoshi_contract::{ConditionWindow, SampleSum, WindowSample};
 use hyoshi_model::predicate::ConditionReading;
 use hyoshi_model::{
-    Condition, ConditionSource, Contract, Instant, LatencyScope, OperationId, ProcessorId, Span, System,
+    Condition, ConditionSource, Contract, Instant, JobScope, LatencyScope, OperationId, ProcessorId, Span, System,
+    WindowSummary,
 };
 use hyoshi_trace::JobOutcome;
 
@@ -23,6 +24,8 @@ pub(super) struct ConditionMonitors {
     all: Vec<ConditionMonitor>,
     /// By operation here: the conditions for which its jobs count.
     of: Vec<Vec<WatchedJobs>>,
+    /// By operation here: its execution times, and the sums of which they are a part.
+    sums: Vec<OperationSums>,
     /// By condition: the overdue jobs of an evaluation.
     overdue: Vec<SampleSum>,
 }
@@ -40,6 +43,40 @@ struct WatchedJobs {
     ends: bool,
 }
 
+/// The execution times of an operation's jobs, and the sums over windows of which they are a part.
+#[derive(Clone, Debug, Default)]
+struct OperationSums {
+    parts: Vec<SumPart>,
+    /// Of the jobs that have ended; `None` before the first one.
+    mean: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SumPart {
+    condition: u32,
+    of: SumOf,
+    only_critical: bool,
+}
+
+/// What a condition sums up over its window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum SumOf {
+    /// Execution times from the release on: expected ones, until a job has ended.
+    Demand,
+    /// Execution times of late jobs.
+    Wasted,
+    /// Completed jobs; of a load chain, its last legs.
+    Completions,
+}
+
+impl OperationSums {
+    /// A job has ended. Older jobs have less weight.
+    fn learn(&mut self, consumed: Span) {
+        let next = |mean: Span| mean.as_nanos() - mean.as_nanos() / 8 + consumed.as_nanos() / 8;
+        self.mean = Some(self.mean.map_or(consumed, |mean| Span::from_nanos(next(mean))));
+    }
+}
+
 /// What a condition measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ConditionMeasure {
@@ -51,6 +88,8 @@ pub(super) enum ConditionMeasure {
         deadline: Option<Span>,
     },
     Utilisation,
+    /// A sum over the window, for each second.
+    Sum,
     /// A value from outside, by its position in the system.
     Set(u16),
     /// The values that another processor sends.
@@ -63,7 +102,10 @@ impl ConditionMeasure {
         let (chain, deadline) = match self {
             ConditionMeasure::MissRatio(deadline) => (deadline.is_some(), deadline),
             ConditionMeasure::Latency { chain, deadline } => (chain, deadline),
-            ConditionMeasure::Utilisation | ConditionMeasure::Set(_) | ConditionMeasure::Remote => return None,
+            ConditionMeasure::Utilisation
+            | ConditionMeasure::Sum
+            | ConditionMeasure::Set(_)
+            | ConditionMeasure::Remote => return None,
         };
         let age = now.since(if chain { job.origin } else { job.release });
         let overdue = deadline.map_or(now > job.deadline, |deadline| age > deadline);
@@ -92,11 +134,12 @@ impl ConditionMonitors {
         operations: usize,
     ) -> Self {
         let mut of: Vec<Vec<WatchedJobs>> = vec![Vec::new(); operations];
+        let mut sums = vec![OperationSums::default(); operations];
         let monitor = |(condition, (contract, declared)): (u32, (&Contract, &Condition))| {
             if contract.measured_on(system, &declared.of) != processor {
                 // Its processor has summarised the window.
                 let max_age = declared.max_age.unwrap_or(Span::from_nanos(contract.period.as_nanos() * REMOTE_PERIODS));
-                let window = ConditionWindow::new(declared.summary, None, Some(max_age));
+                let window = ConditionWindow::new(WindowSummary::Mean, None, Some(max_age));
                 return ConditionMonitor { window, measure: ConditionMeasure::Remote };
             }
             let mut count = |ids: &[OperationId], ends: bool| {
@@ -118,6 +161,16 @@ impl ConditionMonitors {
                     (true, chain.deadline)
                 }
             };
+            let mut sum = |of: SumOf, scope: &JobScope| {
+                let mut part = |local: usize, only_critical| {
+                    sums[local].parts.push(SumPart { condition, of, only_critical });
+                };
+                match scope {
+                    JobScope::Operations(ids) => ids.iter().for_each(|id| part(local_of[id.index()] as usize, false)),
+                    JobScope::Processor { critical, .. } => (0..operations).for_each(|local| part(local, *critical)),
+                }
+                ConditionMeasure::Sum
+            };
             let measure = match &declared.of {
                 ConditionSource::MissRatio(of) => ConditionMeasure::MissRatio(scope(of).1),
                 ConditionSource::Latency(of) => {
@@ -125,6 +178,9 @@ impl ConditionMonitors {
                     ConditionMeasure::Latency { chain, deadline }
                 }
                 ConditionSource::Utilisation(_) => ConditionMeasure::Utilisation,
+                ConditionSource::Demand(of) => sum(SumOf::Demand, of),
+                ConditionSource::Wasted(of) => sum(SumOf::Wasted, of),
+                ConditionSource::Rate(of) => sum(SumOf::Completions, of),
                 ConditionSource::Set(condition) => ConditionMeasure::Set(*condition),
             };
             let window = ConditionWindow::new(declared.summary, declared.over, declared.max_age);
@@ -132,12 +188,46 @@ impl ConditionMonitors {
         };
         let all: Vec<_> = (0..).zip(conditions).map(monitor).collect();
         let overdue = vec![SampleSum::EMPTY; all.len()];
-        ConditionMonitors { all, of, overdue }
+        ConditionMonitors { all, of, sums, overdue }
+    }
+
+    /// A release adds the expected execution time of all its legs: the mean of recent jobs, or the worst case.
+    #[inline]
+    pub fn expect(&mut self, now: Instant, job: &mut Job) {
+        let ConditionMonitors { all, sums, .. } = self;
+        let sums = &sums[job.local as usize];
+        job.expected = sums.mean.unwrap_or(job.wcet);
+        let critical = if job.critical { job.critical_legs.clamp(1, job.legs.max(1)) } else { 0 };
+        for SumPart { condition, only_critical, .. } in sums.parts.iter().filter(|part| part.of == SumOf::Demand) {
+            let value = job.expected.as_secs_f64() * f64::from(if *only_critical { critical } else { job.legs });
+            all[*condition as usize].window.add(WindowSample { at: now, value, weight: 1.0 });
+        }
+    }
+
+    /// A job has ended: what it used replaces what was expected.
+    fn sum_up(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
+        let ConditionMonitors { all, sums, .. } = self;
+        let sums = &mut sums[job.local as usize];
+        if sums.parts.is_empty() || !matches!(outcome, JobOutcome::Made | JobOutcome::Missed) {
+            return;
+        }
+        sums.learn(consumed);
+        let used = consumed.as_secs_f64();
+        for part in sums.parts.iter().filter(|part| job.critical || !part.only_critical) {
+            let value = match part.of {
+                SumOf::Demand => used - job.expected.as_secs_f64(),
+                SumOf::Wasted if outcome == JobOutcome::Missed => used,
+                SumOf::Completions if job.id.leg + 1 >= job.legs => 1.0,
+                SumOf::Wasted | SumOf::Completions => continue,
+            };
+            all[part.condition as usize].window.add(WindowSample { at: now, value, weight: 1.0 });
+        }
     }
 
     /// A job has ended, or was dropped.
     #[inline]
-    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome) {
+    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
+        self.sum_up(now, job, outcome, consumed);
         for WatchedJobs { condition, ends } in &self.of[job.local as usize] {
             let monitor = &mut self.all[*condition as usize];
             if let Some(value) = monitor.measure.value(now, job, Some(outcome), *ends) {
@@ -177,7 +267,11 @@ impl ConditionMonitors {
 
     /// The present value of a condition.
     pub fn reading(&mut self, now: Instant, place: usize) -> ConditionReading {
-        self.all[place].window.reading_with(now, self.overdue[place])
+        let monitor = &mut self.all[place];
+        match monitor.measure {
+            ConditionMeasure::Sum => monitor.window.per_second(now),
+            _ => monitor.window.reading_with(now, self.overdue[place]),
+        }
     }
 
     /// Forgets all samples of jobs; values from outside stay.

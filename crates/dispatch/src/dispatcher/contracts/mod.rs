@@ -65,15 +65,21 @@ struct ContractState {
 pub(crate) struct OperationLimits {
     /// Of its period in nanoseconds.
     pub period: SettingLimits,
+    /// The most legs of a load chain.
+    pub legs: u16,
     pub disabled: bool,
 }
 
 impl OperationLimits {
-    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, disabled: false };
+    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, disabled: false };
 
     /// These, restricted by those of a higher precedence.
     fn within(self, higher: OperationLimits) -> OperationLimits {
-        OperationLimits { period: self.period.within(higher.period), disabled: self.disabled || higher.disabled }
+        OperationLimits {
+            period: self.period.within(higher.period),
+            legs: self.legs.min(higher.legs),
+            disabled: self.disabled || higher.disabled,
+        }
     }
 
     /// The part of a range of periods that the limits leave.
@@ -95,17 +101,20 @@ fn limits_of(
     local_of: &[u32],
     followers: &BTreeMap<OperationId, Vec<u32>>,
 ) -> (Vec<u32>, OperationLimits) {
+    // `u32::MAX`: on another processor.
+    let local = |id: &OperationId| local_of.get(id.index()).copied().filter(|local| *local != u32::MAX);
+    let one = |id: &OperationId| local(id).into_iter().collect();
     match action {
         ContractAction::LimitPeriod { operation, shortest, longest } => {
             let period = SettingLimits { least: shortest.as_nanos() as f64, most: longest.as_nanos() as f64 };
             let concerned = followers.get(operation).cloned().unwrap_or_default();
-            (concerned, OperationLimits { period, disabled: false })
+            (concerned, OperationLimits { period, ..OperationLimits::NONE })
+        }
+        ContractAction::LimitLegs { operation, most } => {
+            (one(operation), OperationLimits { legs: *most, ..OperationLimits::NONE })
         }
         ContractAction::Disable { operation } => {
-            // `u32::MAX`: on another processor.
-            let local = local_of.get(operation.index()).filter(|local| **local != u32::MAX);
-            let concerned = local.into_iter().copied().collect();
-            (concerned, OperationLimits { disabled: true, ..OperationLimits::NONE })
+            (one(operation), OperationLimits { disabled: true, ..OperationLimits::NONE })
         }
         ContractAction::Report { .. } | ContractAction::External(_) => (Vec::new(), OperationLimits::NONE),
     }
@@ -179,10 +188,16 @@ impl ProcessorContracts {
         self.next
     }
 
+    /// A release: its job, with all its legs, is expected to use an execution time.
+    #[inline]
+    pub fn expect(&mut self, now: Instant, job: &mut Job) {
+        self.conditions.expect(now, job);
+    }
+
     /// A job has ended, or was dropped.
     #[inline]
-    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome) {
-        self.conditions.count(now, job, outcome);
+    pub fn count(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
+        self.conditions.count(now, job, outcome, consumed);
     }
 
     /// The processor's loop has measured a utilisation, in parts per million.

@@ -33,6 +33,7 @@ impl ContractReader<'_, '_> {
             for action in &found {
                 let key = match action {
                     ContractAction::LimitPeriod { operation, .. } => ("rate", *operation),
+                    ContractAction::LimitLegs { operation, .. } => ("repeat.legs", *operation),
                     ContractAction::Disable { operation } => ("enabled", *operation),
                     ContractAction::Report { .. } | ContractAction::External(_) => continue,
                 };
@@ -56,6 +57,7 @@ impl ContractReader<'_, '_> {
     /// One entry of `do`: an action for each operation that it names.
     fn action(&mut self, log: &mut Log, item: &Spanned<DeValue<'_>>) -> Option<Vec<ContractAction>> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
+                             { set = \"operation.NAME.repeat.legs\", most = 2 }, \
                              { set = \"operation.NAME.enabled\", to = false }, \
                              { set = \"reservation.NAME.importance\", to = 9 }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }";
@@ -86,13 +88,14 @@ impl ContractReader<'_, '_> {
             return None;
         };
         let address = addressed(set).filter(|address| address.section == "operation");
-        let Some(address) = address.filter(|one| matches!(one.key, "rate" | "enabled")) else {
+        let Some(address) = address.filter(|one| matches!(one.key, "rate" | "repeat.legs" | "enabled")) else {
             log.error(set.place, format!("a contract cannot set `{}`", shortened(set.value))).help(KNOWN);
             return None;
         };
         let found = self.operations(log, AtPlace::new(address.name, set.place))?;
         match address.key {
             "rate" => self.limit_rate(log, &table, set, found),
+            "repeat.legs" => self.limit_legs(log, &table, found),
             _ => {
                 let to = table.required(log, "to", InputValue::truth)?;
                 if keys(&["least", "most"]) || to.value {
@@ -102,6 +105,30 @@ impl ContractReader<'_, '_> {
                 Some(found.into_iter().map(|operation| ContractAction::Disable { operation }).collect())
             }
         }
+    }
+
+    fn limit_legs(&self, log: &mut Log, table: &Table<'_>, found: Vec<OperationId>) -> Option<Vec<ContractAction>> {
+        if let Some(key) = ["least", "to"].into_iter().find(|key| table.get(key).is_some()) {
+            log.error(table.place_of(key), format!("`{key}` is not for legs")).help("write `most = 2`");
+            return None;
+        }
+        let most = table.required(log, "most", |given| given.whole(1, u16::MAX.into()))?;
+        let contents = self.contents;
+        for id in &found {
+            let legs = (0..contents.epochs.len()).map(|epoch| contents.setting(epoch, *id).legs).max().unwrap_or(1);
+            if most.value >= u64::from(legs) {
+                let name = shortened(&contents.operation(*id).name);
+                log.error(
+                    most.place,
+                    format!("`{name}` never has more than {legs} {}", if legs == 1 { "leg" } else { "legs" }),
+                )
+                .label("nothing to limit")
+                .help("write a smaller number, or more legs for the operation: repeat = { legs = 4 }");
+                return None;
+            }
+        }
+        let most = most.value as u16;
+        Some(found.into_iter().map(|operation| ContractAction::LimitLegs { operation, most }).collect())
     }
 
     fn limit_rate(

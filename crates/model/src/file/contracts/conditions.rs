@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::{Addressed, ContractReader, addressed, open};
-use crate::contract::{Condition, ConditionSource, WindowSummary};
+use crate::contract::{Condition, ConditionSource, JobScope, WindowSummary};
 use crate::feedback::LatencyScope;
 use crate::file::latency::ends_here;
 use crate::file::limits;
@@ -57,8 +57,18 @@ impl ContractReader<'_, '_> {
         if table.get("max_age").is_some() && max_age.is_none() {
             return None;
         }
-        let of = of?;
-        let of = self.measured(log, &of)?;
+        let given = of?;
+        let of = self.measured(log, &given)?;
+        if of.is_sum() && over.is_none() {
+            log.error(given.place, "this condition is a sum over a window")
+                .label("it has no window")
+                .help("add a window, such as `over = \"2s\"`");
+            return None;
+        }
+        if of.is_sum() && table.get("as").is_some() {
+            log.error(table.place_of("as"), "`as` of a sum over the window").help("remove it");
+            return None;
+        }
         Some(Condition {
             name: name.value.to_string(),
             of,
@@ -70,8 +80,9 @@ impl ContractReader<'_, '_> {
 
     /// What one or several texts address: jobs of several operations count together.
     fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<ConditionSource> {
-        const KNOWN: &str = "write \"operation.NAME.miss_ratio\", \"operation.NAME.latency\", \"chain.NAME.miss_ratio\", \
-                             \"chain.NAME.latency\", \"processor.NAME.utilisation\", \"host.NAME.temperature\" or \"condition.NAME\"";
+        const KNOWN: &str = "write \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted or rate), \"chain.NAME.KEY\" \
+                             (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted or rate), \
+                             \"host.NAME.temperature\" or \"condition.NAME\"";
         // A single text has no place of its own.
         let several = of.value.len() > 1;
         let at = |text: &AtPlace<_>| AtPlace::new(text.value, if several { text.place } else { of.place });
@@ -87,9 +98,11 @@ impl ContractReader<'_, '_> {
                 return self.measured_by_host(log, text);
             }
             let address = addressed(text).filter(|one| match one.section {
-                "operation" => matches!(one.key, "miss_ratio" | "latency"),
+                "operation" => matches!(one.key, "miss_ratio" | "latency" | "demand" | "wasted" | "rate"),
                 "chain" => matches!(one.key, "miss_ratio" | "latency") && !several,
-                "processor" => one.key == "utilisation" && !several,
+                "processor" => {
+                    matches!(one.key, "utilisation" | "demand" | "critical_demand" | "wasted" | "rate") && !several
+                }
                 _ => false,
             });
             let Some(address) = address.filter(|one| *first.get_or_insert(one.key) == one.key) else {
@@ -101,7 +114,7 @@ impl ContractReader<'_, '_> {
             match address.section {
                 "operation" => all.extend(self.operations(log, AtPlace::new(address.name, address.place))?),
                 "chain" => return Some(measured(address.key, self.measured_chain(log, &address)?)),
-                _ => return self.utilisation(log, &address),
+                _ => return self.measured_processor(log, &address),
             }
         }
         all.sort_unstable();
@@ -118,7 +131,10 @@ impl ContractReader<'_, '_> {
         if key.is_none() {
             log.error(of.place, "`of` names nothing").help(KNOWN);
         }
-        key.map(|key| measured(key, LatencyScope::Operations(all)))
+        Some(match key? {
+            key @ ("demand" | "wasted" | "rate") => summed(key, JobScope::Operations(all)),
+            key => measured(key, LatencyScope::Operations(all)),
+        })
     }
 
     fn measured_chain(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<LatencyScope> {
@@ -138,20 +154,31 @@ impl ContractReader<'_, '_> {
         ends_here(log, self.contents, on, (name, chain)).then_some(LatencyScope::Chain(place))
     }
 
-    fn utilisation(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<ConditionSource> {
+    fn measured_processor(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<ConditionSource> {
         let names = Names::new("processor", self.contents.processors.iter().map(|one| one.name.as_str()));
         let processor = ProcessorId(names.find(log, AtPlace::new(address.name, address.place))?);
-        if self.contents.feedback.iter().all(|one| one.processor != processor) {
+        if address.key == "utilisation" && self.contents.feedback.iter().all(|one| one.processor != processor) {
             log.error(address.place, format!("nothing measures the utilisation of `{}`", shortened(address.name)))
                 .label("it has no feedback loop")
-                .help("watch a miss ratio or a latency, or write a [feedback] section for the processor");
+                .help("watch its `demand`, or write a [feedback] section for the processor");
             return None;
         }
         self.processor = self.processor.or(Some(processor));
-        Some(ConditionSource::Utilisation(processor))
+        Some(match address.key {
+            "utilisation" => ConditionSource::Utilisation(processor),
+            key => summed(key, JobScope::Processor { processor, critical: key == "critical_demand" }),
+        })
     }
 }
 
 fn measured(key: &str, scope: LatencyScope) -> ConditionSource {
     if key == "latency" { ConditionSource::Latency(scope) } else { ConditionSource::MissRatio(scope) }
+}
+
+fn summed(key: &str, scope: JobScope) -> ConditionSource {
+    match key {
+        "wasted" => ConditionSource::Wasted(scope),
+        "rate" => ConditionSource::Rate(scope),
+        _ => ConditionSource::Demand(scope),
+    }
 }

@@ -293,7 +293,8 @@ fn stay(log: &mut Log, table: &Table<'_>) -> Option<Stay> {
 
 fn addressed(of: AtPlace<&str>) -> Option<Addressed<'_>> {
     let (section, rest) = of.value.split_once('.')?;
-    let (name, key) = rest.rsplit_once('.')?;
+    let legs = rest.strip_suffix(".repeat.legs").map(|name| (name, "repeat.legs"));
+    let (name, key) = legs.or_else(|| rest.rsplit_once('.'))?;
     (!name.is_empty()).then_some(Addressed { section, name, key, place: of.place })
 }
 
