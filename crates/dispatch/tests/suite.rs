@@ -12,7 +12,8 @@ use hyoshi_model::predicate::Predicate;
 use hyoshi_model::{
     ALGORITHMS, ClientRates, Condition, ConditionSource, Contract, ContractAction, ContractRegion, DesignGains,
     FeedbackAlgorithm, FeedbackLoop, Instant, JobId, JobScope, LatencyScope, LatencySetPoint, LoadMeasure, OperationId,
-    ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger, WindowSummary, read,
+    OutsideCondition, ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger, WindowSummary,
+    read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -579,7 +580,7 @@ fn with_contract(system: System) -> System {
     let last = JobScope::Operations(vec![OperationId(2), OperationId(3)]);
     let legs = |id, most| ContractAction::LimitLegs { operation: OperationId(id), most };
     system.with(|contents| {
-        contents.conditions.push("mode".into());
+        contents.conditions.push(OutsideCondition { name: "mode".into(), measure: None });
         contents.contracts.push(Contract {
             name: "load".into(),
             processor: ProcessorId(0),
