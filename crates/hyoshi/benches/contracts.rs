@@ -129,7 +129,7 @@ fn delays(folder: &Path, host: &str, epochs: usize) -> Vec<Span> {
     for event in recording {
         let event = event.expect("an event");
         if let TraceEvent::Decision(DispatchDecision::Retime { .. }) = event.event {
-            changes.push(event.at);
+            changes.push(event.now);
         }
     }
     let _ = std::fs::remove_file(path);
