@@ -140,7 +140,7 @@ pub struct DelegateId(usize);
 pub struct Delegates {
     /// That of operations beyond [`MOST_OPERATIONS`] first.
     delegates: Vec<OperationDelegate>,
-    places: HashMap<Box<str>, usize>,
+    places: HashMap<Box<str>, usize, foldhash::quality::RandomState>,
     others: Behaviour,
 }
 
@@ -148,7 +148,7 @@ impl Delegates {
     /// With behaviours of operations by name. `others` is that of all other operations.
     pub fn new<'a>(behaviours: impl IntoIterator<Item = (&'a str, Behaviour)>, others: Behaviour) -> Self {
         let delegates = vec![OperationDelegate::new("(further operations)", others.clone())];
-        let mut all = Delegates { delegates, places: HashMap::new(), others };
+        let mut all = Delegates { delegates, places: HashMap::default(), others };
         for (name, behaviour) in behaviours {
             all.add(name, behaviour);
         }

@@ -34,7 +34,7 @@ pub(super) struct ProxyClient {
     /// Held for one message to the client.
     writes: PiMutex<()>,
     /// Requests that wait for a reply, by their ids.
-    pub(super) pending: PiMutex<HashMap<u32, PendingRequest>>,
+    pub(super) pending: PiMutex<HashMap<u32, PendingRequest, foldhash::fast::RandomState>>,
 }
 
 /// A request that waits for a reply.
