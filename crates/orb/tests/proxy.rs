@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use hyoshi_orb::behaviour::Behaviour;
-use hyoshi_orb::proxy::{Proxy, ProxyLimits, ProxyReport, ProxySettings};
+use hyoshi_orb::proxy::{IiopProxy, IiopProxyReport, ProxyLimits, ProxySettings};
 use hyoshi_orb::{ByteOrder, Completed, Decode, Encode, Encoder, Ior, SystemException, SystemKind, Version, minor};
 use hyoshi_wire::Limits;
 use hyoshi_wire::giop::{
@@ -23,8 +23,8 @@ fn settings(behaviours: &[(&str, &str)]) -> ProxySettings {
     ProxySettings { listen: "iiop://127.0.0.1:0".to_owned(), behaviours, ..ProxySettings::default() }
 }
 
-fn start(server: &TcpListener, settings: ProxySettings) -> Proxy {
-    Proxy::start(&peer::reference(server, "IDL:Thing:1.0"), settings).unwrap()
+fn start(server: &TcpListener, settings: ProxySettings) -> IiopProxy {
+    IiopProxy::start(&peer::reference(server, "IDL:Thing:1.0"), settings).unwrap()
 }
 
 fn tuned(stream: TcpStream) -> TcpStream {
@@ -66,7 +66,7 @@ fn raised(client: &mut TcpStream, id: u32) -> SystemException {
     })
 }
 
-fn wait_for(proxy: &Proxy, holds: impl Fn(&ProxyReport) -> bool) -> ProxyReport {
+fn wait_for(proxy: &IiopProxy, holds: impl Fn(&IiopProxyReport) -> bool) -> IiopProxyReport {
     let began = Instant::now();
     loop {
         let report = proxy.report();
@@ -385,14 +385,14 @@ fn garbage_ends_the_connection_of_its_sender() {
 #[test]
 fn a_proxy_without_a_way_to_the_object_does_not_start() {
     let server = listener();
-    let error = Proxy::start(&Ior::NIL, settings(&[])).unwrap_err().to_string();
+    let error = IiopProxy::start(&Ior::NIL, settings(&[])).unwrap_err().to_string();
     assert!(error.contains("neither an address of plain TCP"), "{error}");
     let mut of_tls = settings(&[]);
     of_tls.listen = "ssliop://127.0.0.1:0".to_owned();
-    let error = Proxy::start(&peer::reference(&server, ""), of_tls).unwrap_err().to_string();
+    let error = IiopProxy::start(&peer::reference(&server, ""), of_tls).unwrap_err().to_string();
     assert!(error.contains("iiop://HOST:PORT"), "{error}");
     let mut unresolved = settings(&[]);
     unresolved.others = Behaviour::Redirect("corbaloc::h/K".to_owned());
-    let error = Proxy::start(&peer::reference(&server, ""), unresolved).unwrap_err().to_string();
+    let error = IiopProxy::start(&peer::reference(&server, ""), unresolved).unwrap_err().to_string();
     assert!(error.contains("redirect:corbaloc::h/K"), "{error}");
 }

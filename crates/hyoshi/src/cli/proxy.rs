@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use hyoshi_orb::behaviour::{Behaviour, Delegate};
-use hyoshi_orb::proxy::{Proxy, ProxyError, ProxyLimits, ProxyReport, ProxySettings};
+use hyoshi_orb::behaviour::{Behaviour, OperationDelegate};
+use hyoshi_orb::proxy::{IiopProxy, IiopProxyReport, ProxyError, ProxyLimits, ProxySettings};
 use hyoshi_orb::{Ior, Object, Orb};
 use hyoshi_os::{Interrupt, Wake};
 use hyoshi_report::terminal::TerminalStyle;
@@ -25,7 +25,7 @@ const MOST_CONNECTIONS: usize = 10_000;
 #[command(after_help = "Clients use the printed reference in place of the server's:\n  \
                   hyoshi proxy --to file:server.ior --ior proxy.ior\n  \
                   hyoshi proxy --to corbaloc:iiop:1.2@10.0.0.7:2809/Tracker --listen 0.0.0.0:2810\n\
-                  Behaviours of operations; * is all others:\n  \
+                  Behaviours of operations; * is each other operation:\n  \
                   --operation locate=delay:5ms --operation map=cached:500ms --operation log=thin:10Hz\n  \
                   --operation reset=refuse:NO_PERMISSION --operation place=redirect:file:spare.ior\n  \
                   --operation steer=mark:EF --operation '*=thin:1/4'\n\
@@ -105,7 +105,7 @@ pub(super) fn proxy(arguments: &Arguments, format: Format) -> Result<VerbOutcome
     Ok(VerbOutcome::Success)
 }
 
-fn start(arguments: &Arguments, format: Format) -> Result<Proxy, CliError> {
+fn start(arguments: &Arguments, format: Format) -> Result<IiopProxy, CliError> {
     let orb = Orb::client().map_err(|error| CliError::new(format!("cannot start the ORB: {error}")))?;
     let target = resolve(&orb, &arguments.to, format)?;
     let mut others = Behaviour::Pass;
@@ -138,7 +138,7 @@ fn start(arguments: &Arguments, format: Format) -> Result<Proxy, CliError> {
     let settings = ProxySettings { listen, advertise, behaviours, others, redirections, limits };
     // Each connection has two sockets.
     hyoshi_os::raise_file_limit();
-    Proxy::start(&target, settings).map_err(|error| {
+    IiopProxy::start(&target, settings).map_err(|error| {
         let failure = CliError::new(&error);
         match error {
             ProxyError::Listen(_) => {
@@ -162,7 +162,7 @@ fn resolve(orb: &Orb, from: &str, format: Format) -> Result<Ior, CliError> {
     Ok(object.as_ref().ior().clone())
 }
 
-fn text(report: &ProxyReport) -> String {
+fn text(report: &IiopProxyReport) -> String {
     let look = TerminalStyle::of_stdout();
     let rows: Vec<_> = report.delegates.iter().map(row).collect();
     let mut text = match rows.is_empty() {
@@ -185,7 +185,7 @@ fn text(report: &ProxyReport) -> String {
     text
 }
 
-fn row(delegate: &Delegate) -> Vec<CellValue> {
+fn row(delegate: &OperationDelegate) -> Vec<CellValue> {
     let measured = delegate.measured();
     let quantile = |quantile| CellValue::time_if_known(measured.latency.quantile(quantile).map(|span| span.as_nanos()));
     let count = |count| CellValue::Count(count, Tone::Plain);
@@ -206,7 +206,7 @@ fn row(delegate: &Delegate) -> Vec<CellValue> {
     ]
 }
 
-fn document(report: &ProxyReport) -> Json {
+fn document(report: &IiopProxyReport) -> Json {
     let operations: Vec<_> = report.delegates.iter().map(operation_json).collect();
     json!({
         "hyoshi": head("proxy"),
@@ -223,7 +223,7 @@ fn document(report: &ProxyReport) -> Json {
     })
 }
 
-fn operation_json(delegate: &Delegate) -> Json {
+fn operation_json(delegate: &OperationDelegate) -> Json {
     let measured = delegate.measured();
     let extent = measured.latency.extent();
     let nanos = |span: Option<hyoshi_model::Span>| span.map(|span| span.as_nanos());

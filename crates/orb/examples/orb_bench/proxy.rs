@@ -5,7 +5,7 @@ use std::time::Instant;
 use hyoshi_model::Instant as ClockInstant;
 use hyoshi_orb::Orb;
 use hyoshi_orb::behaviour::{Behaviour, DelegateOutcome, Delegates};
-use hyoshi_orb::proxy::{Proxy, ProxySettings};
+use hyoshi_orb::proxy::{IiopProxy, ProxySettings};
 use hyoshi_os::{Clock, MonotonicClock};
 
 use crate::tracking::*;
@@ -18,7 +18,7 @@ pub const TARGET: &str = "ORB_BENCH_TARGET";
 pub fn serve() {
     let target = std::env::var(TARGET).expect("the client's process sets it").parse().expect("a reference");
     let settings = ProxySettings { listen: "iiop://127.0.0.1:0".to_owned(), ..ProxySettings::default() };
-    let proxy = Proxy::start(&target, settings).expect("it starts");
+    let proxy = IiopProxy::start(&target, settings).expect("it starts");
     println!("{}", proxy.ior());
     // Until the client ends.
     let _ = std::io::stdin().read_line(&mut String::new());

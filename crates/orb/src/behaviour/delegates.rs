@@ -6,7 +6,7 @@ use hyoshi_model::network::Dscp;
 use hyoshi_model::{Instant, Span};
 use hyoshi_wire::{SystemException, SystemKind, minor};
 
-use super::{Behaviour, DelegateOutcome, Measurements, Thinning};
+use super::{Behaviour, DelegateMeasurements, DelegateOutcome, Thinning};
 
 /// Operations that are measured separately. Clients choose names: further ones share a delegate.
 pub const MOST_OPERATIONS: usize = 128;
@@ -45,21 +45,21 @@ pub enum DelegateDecision {
 ///                            └── answered
 /// ```
 #[derive(Clone, Debug)]
-pub struct Delegate {
+pub struct OperationDelegate {
     name: Box<str>,
     behaviour: Behaviour,
     /// Requests of [`Thinning::OneOf`] since the last that passed.
     since: u32,
     /// [`Thinning::Every`] passes the next request from then on.
     next: Instant,
-    measured: Measurements,
+    measured: DelegateMeasurements,
 }
 
-impl Delegate {
+impl OperationDelegate {
     /// Of the operation with this name.
     pub fn new(name: &str, behaviour: Behaviour) -> Self {
         let (since, next) = (0, Instant::from_nanos(0));
-        Delegate { name: name.into(), behaviour, since, next, measured: Measurements::new() }
+        OperationDelegate { name: name.into(), behaviour, since, next, measured: DelegateMeasurements::new() }
     }
 
     /// The operation.
@@ -73,7 +73,7 @@ impl Delegate {
     }
 
     /// What it has measured.
-    pub fn measured(&self) -> &Measurements {
+    pub fn measured(&self) -> &DelegateMeasurements {
         &self.measured
     }
 
@@ -139,16 +139,16 @@ pub struct DelegateId(usize);
 #[derive(Debug)]
 pub struct Delegates {
     /// That of operations beyond [`MOST_OPERATIONS`] first.
-    delegates: Vec<Delegate>,
-    places: HashMap<Box<str>, usize>,
+    delegates: Vec<OperationDelegate>,
+    places: HashMap<Box<str>, usize, foldhash::quality::RandomState>,
     others: Behaviour,
 }
 
 impl Delegates {
     /// With behaviours of operations by name. `others` is that of all other operations.
     pub fn new<'a>(behaviours: impl IntoIterator<Item = (&'a str, Behaviour)>, others: Behaviour) -> Self {
-        let delegates = vec![Delegate::new("(further operations)", others.clone())];
-        let mut all = Delegates { delegates, places: HashMap::new(), others };
+        let delegates = vec![OperationDelegate::new("(further operations)", others.clone())];
+        let mut all = Delegates { delegates, places: HashMap::default(), others };
         for (name, behaviour) in behaviours {
             all.add(name, behaviour);
         }
@@ -157,7 +157,7 @@ impl Delegates {
 
     fn add(&mut self, name: &str, behaviour: Behaviour) -> usize {
         let at = self.delegates.len();
-        self.delegates.push(Delegate::new(name, behaviour));
+        self.delegates.push(OperationDelegate::new(name, behaviour));
         self.places.insert(name.into(), at);
         at
     }
@@ -191,12 +191,12 @@ impl Delegates {
     }
 
     /// The delegate of a request.
-    pub fn of(&self, id: DelegateId) -> &Delegate {
+    pub fn of(&self, id: DelegateId) -> &OperationDelegate {
         &self.delegates[id.0]
     }
 
     /// All that have received requests, or that have a behaviour of their own, by name.
-    pub fn all(&self) -> Vec<&Delegate> {
+    pub fn all(&self) -> Vec<&OperationDelegate> {
         let mut all: Vec<_> = self.delegates[1..].iter().collect();
         all.sort_by_key(|delegate| delegate.name());
         all.extend(self.delegates.first().filter(|delegate| delegate.measured.requests > 0));
@@ -225,7 +225,7 @@ mod tests {
         ]
     }
 
-    fn passes(delegate: &mut Delegate, pauses: &[u64]) -> Vec<u64> {
+    fn passes(delegate: &mut OperationDelegate, pauses: &[u64]) -> Vec<u64> {
         let mut now = 0;
         let mut passed = Vec::new();
         for pause in pauses {
@@ -242,7 +242,7 @@ mod tests {
         #[test]
         fn one_of_n_requests_passes(count in 1..20u32, requests in 0..200usize) {
             let count = NonZeroU32::new(count).unwrap();
-            let mut delegate = Delegate::new("a", Behaviour::Thin(Thinning::OneOf(count)));
+            let mut delegate = OperationDelegate::new("a", Behaviour::Thin(Thinning::OneOf(count)));
             let passed = passes(&mut delegate, &vec![1; requests]);
             prop_assert_eq!(passed.len(), requests.div_ceil(count.get() as usize));
         }
@@ -252,7 +252,7 @@ mod tests {
             period in 1..100u64,
             pauses in prop::collection::vec(0..150u64, 1..200),
         ) {
-            let mut delegate = Delegate::new("a", Behaviour::Thin(Thinning::Every(Span::from_nanos(period))));
+            let mut delegate = OperationDelegate::new("a", Behaviour::Thin(Thinning::Every(Span::from_nanos(period))));
             let passed = passes(&mut delegate, &pauses);
             prop_assert!(passed.windows(2).all(|two| two[1] - two[0] >= period));
             let mut now = 0;

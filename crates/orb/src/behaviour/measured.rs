@@ -16,7 +16,7 @@ pub enum DelegateOutcome {
 
 /// Counts of requests to one operation, and the latency of their replies.
 #[derive(Clone, Debug)]
-pub struct Measurements {
+pub struct DelegateMeasurements {
     /// All requests. Each of them is passed, refused, dropped or answered from the cache.
     pub requests: u64,
     /// Requests passed on to the object, or to that of a redirection.
@@ -38,12 +38,12 @@ pub struct Measurements {
     last: Instant,
 }
 
-impl Measurements {
+impl DelegateMeasurements {
     pub(super) fn new() -> Self {
         let latency = Distribution::new(Span::from_micros(1), Span::from_secs(60), Span::ZERO, 1);
         let [requests, passed, refused, dropped, cached, failed, cancelled] = [0; 7];
         let (first, last) = (None, Instant::from_nanos(0));
-        Measurements { requests, passed, refused, dropped, cached, failed, cancelled, latency, first, last }
+        DelegateMeasurements { requests, passed, refused, dropped, cached, failed, cancelled, latency, first, last }
     }
 
     pub(super) fn arrived(&mut self, now: Instant) {

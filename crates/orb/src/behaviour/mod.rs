@@ -20,8 +20,8 @@ use hyoshi_wire::SystemKind;
 
 pub use cache::{CacheLimits, ReplyCache};
 pub(crate) use delegates::IMPLICIT_OPERATIONS;
-pub use delegates::{Delegate, DelegateDecision, DelegateId, Delegates, MOST_OPERATIONS};
-pub use measured::{DelegateOutcome, Measurements};
+pub use delegates::{DelegateDecision, DelegateId, Delegates, MOST_OPERATIONS, OperationDelegate};
+pub use measured::{DelegateMeasurements, DelegateOutcome};
 
 /// The longest delay of a request: its connection waits, too.
 pub const LONGEST_DELAY: Span = Span::from_secs(60);

@@ -15,7 +15,7 @@ use hyoshi_wire::giop::{
 use hyoshi_wire::{ByteOrder, Encode, Encoder, Limits, SystemException, Version};
 
 use super::ProxyShared;
-use super::route::{Redirection, Server};
+use super::route::{ProxiedServer, Redirection};
 use super::upstream::{self, Upstream};
 use crate::behaviour::{Behaviour, DelegateDecision, DelegateId, DelegateOutcome};
 use crate::channel::{Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
@@ -28,13 +28,13 @@ use crate::stream::MaybeTlsStream;
 const MOST_CODE_SETS: usize = 64;
 
 /// A client, for all threads of its connection.
-pub(super) struct Client {
+pub(super) struct ProxyClient {
     pub(super) shared: Arc<ProxyShared>,
     pub(super) link: Arc<MaybeTlsStream>,
     /// Held for one message to the client.
     writes: PiMutex<()>,
     /// Requests that wait for a reply, by their ids.
-    pub(super) pending: PiMutex<HashMap<u32, PendingRequest>>,
+    pub(super) pending: PiMutex<HashMap<u32, PendingRequest, foldhash::fast::RandomState>>,
 }
 
 /// A request that waits for a reply.
@@ -50,7 +50,7 @@ pub(super) struct PendingRequest {
     pub(super) cached: Option<Box<[u8]>>,
 }
 
-impl Client {
+impl ProxyClient {
     /// Sends whole messages. A client that does not read them is disconnected.
     pub(super) fn send(&self, octets: &[u8]) -> bool {
         let _one = self.writes.lock();
@@ -113,7 +113,7 @@ fn located_here(id: u32, version: Version, order: ByteOrder) -> Vec<u8> {
 }
 
 /// Begins to serve a client.
-pub(super) fn begin(shared: &Arc<ProxyShared>, link: MaybeTlsStream, server: &Arc<Server>) {
+pub(super) fn begin(shared: &Arc<ProxyShared>, link: MaybeTlsStream, server: &Arc<ProxiedServer>) {
     let limits = &shared.limits;
     let set = link
         .read_timeout(Some(duration(limits.silent)))
@@ -132,7 +132,7 @@ pub(super) fn begin(shared: &Arc<ProxyShared>, link: MaybeTlsStream, server: &Ar
         displaced.close();
     }
     let (writes, pending) = (PiMutex::default(), PiMutex::default());
-    let client = Arc::new(Client { shared: shared.clone(), link: link.clone(), writes, pending });
+    let client = Arc::new(ProxyClient { shared: shared.clone(), link: link.clone(), writes, pending });
     let (own, server) = (shared.clone(), server.clone());
     let started = Spawn::new("proxy-client").spawn(move || {
         let reader = ClientReader { client, server, upstreams: Vec::new(), code_sets: None, scratch: Vec::new() };
@@ -147,23 +147,23 @@ pub(super) fn begin(shared: &Arc<ProxyShared>, link: MaybeTlsStream, server: &Ar
 
 /// A way to a server. A client's connection has one for each that it uses.
 #[derive(Clone, Debug)]
-struct Way {
-    server: Arc<Server>,
+struct ServerRoute {
+    server: Arc<ProxiedServer>,
     dscp: Option<Dscp>,
 }
 
-impl PartialEq for Way {
-    fn eq(&self, other: &Way) -> bool {
+impl PartialEq for ServerRoute {
+    fn eq(&self, other: &ServerRoute) -> bool {
         Arc::ptr_eq(&self.server, &other.server) && self.dscp == other.dscp
     }
 }
 
 struct ClientReader {
-    client: Arc<Client>,
+    client: Arc<ProxyClient>,
     /// The server of the port that the client has connected to.
-    server: Arc<Server>,
+    server: Arc<ProxiedServer>,
     /// At most one for each way: as many as behaviours have.
-    upstreams: Vec<(Way, Arc<Upstream>)>,
+    upstreams: Vec<(ServerRoute, Arc<Upstream>)>,
     /// The context by which the client has announced its code sets.
     code_sets: Option<Box<[u8]>>,
     /// Messages that are not sent as received.
@@ -172,7 +172,7 @@ struct ClientReader {
 
 /// Where a request goes.
 struct Passed<'a> {
-    way: Way,
+    way: ServerRoute,
     /// The key of another object, and the highest version of its server.
     object: Option<&'a Redirection>,
     pending: Option<(DelegateId, Instant)>,
@@ -211,8 +211,8 @@ impl ClientReader {
         self.upstreams.iter().for_each(|(_, upstream)| upstream.link.close());
     }
 
-    fn primary(&self) -> Way {
-        Way { server: self.server.clone(), dscp: None }
+    fn primary(&self) -> ServerRoute {
+        ServerRoute { server: self.server.clone(), dscp: None }
     }
 
     /// A message of the client.
@@ -433,7 +433,7 @@ impl ClientReader {
     }
 
     /// The connection for a way, which is made if there is none.
-    fn upstream(&mut self, way: &Way) -> Result<Arc<Upstream>, CallFailure> {
+    fn upstream(&mut self, way: &ServerRoute) -> Result<Arc<Upstream>, CallFailure> {
         if let Some(at) = self.upstreams.iter().position(|(known, _)| known == way) {
             let upstream = &self.upstreams[at].1;
             if !upstream.over.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! A transparent proxy between clients and the server of an object, of any interface: [`Proxy`].
+//! A transparent proxy between clients and the server of an object, of any interface: [`IiopProxy`].
 //!
 //! ```text
 //!   client ═══ connection ═══► reader ─── delegate ───► server's connection ═══► server
@@ -27,7 +27,7 @@ use hyoshi_model::{Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_wire::ior::Ior;
 
-use crate::behaviour::{Behaviour, CacheLimits, Delegate, Delegates, ReplyCache};
+use crate::behaviour::{Behaviour, CacheLimits, Delegates, OperationDelegate, ReplyCache};
 use crate::channel::Tally;
 use crate::endpoint::{ListenError, Listening};
 use registry::Registry;
@@ -75,7 +75,7 @@ impl Default for ProxyLimits {
     }
 }
 
-/// The settings of a [`Proxy`].
+/// The settings of a [`IiopProxy`].
 #[derive(Clone, Debug, Default)]
 pub struct ProxySettings {
     /// Where it listens: `iiop://127.0.0.1:0`. Forwarded clients use further ports of the same address.
@@ -137,7 +137,7 @@ struct ProxyShared {
     redirections: HashMap<String, Redirection>,
     routes: Routes,
     registry: Registry,
-    counts: Counts,
+    counts: ProxyCounts,
     /// The last number of a connection to a server.
     numbers: AtomicU64,
     /// Octets of incomplete messages.
@@ -146,7 +146,7 @@ struct ProxyShared {
 
 /// Events that concern no single operation.
 #[derive(Debug, Default)]
-struct Counts {
+struct ProxyCounts {
     /// Client connections, in all.
     clients: AtomicU64,
     /// Of those, refused or closed for one of another client.
@@ -165,11 +165,11 @@ struct Counts {
 
 /// What a proxy has measured.
 #[derive(Clone, Debug)]
-pub struct ProxyReport {
+pub struct IiopProxyReport {
     /// How long it has run.
     pub span: Span,
     /// Its delegates, by operation.
-    pub delegates: Vec<Delegate>,
+    pub delegates: Vec<OperationDelegate>,
     /// Client connections, in all.
     pub clients: u64,
     /// Of those, refused or closed because there were too many.
@@ -190,18 +190,18 @@ pub struct ProxyReport {
 
 /// A running proxy; see the module. Dropping it ends its connections.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct IiopProxy {
     shared: Arc<ProxyShared>,
     ior: Ior,
 }
 
-impl Proxy {
+impl IiopProxy {
     /// Starts one in front of an object. It does not connect to the object's server before the first request.
     ///
     /// # Errors
     ///
     /// If it cannot listen, or has no way to the object or that of a redirection.
-    pub fn start(target: &Ior, settings: ProxySettings) -> Result<Proxy, ProxyError> {
+    pub fn start(target: &Ior, settings: ProxySettings) -> Result<IiopProxy, ProxyError> {
         let ProxySettings { listen, advertise, behaviours, others, redirections, limits } = settings;
         let listening = Listening::parse(&listen).map_err(ProxyError::Endpoint)?;
         let routes = Routes::new(listening, advertise, limits.servers).ok_or(ProxyError::NotTcp(listen))?;
@@ -221,13 +221,13 @@ impl Proxy {
             redirections: redirected,
             routes,
             registry: Registry::new(limits.connections),
-            counts: Counts::default(),
+            counts: ProxyCounts::default(),
             numbers: AtomicU64::new(0),
             unfinished: Arc::default(),
             limits,
         });
         let (ior, _) = shared.through(target)?;
-        Ok(Proxy { shared, ior })
+        Ok(IiopProxy { shared, ior })
     }
 
     /// The reference for clients, in place of the object's.
@@ -236,20 +236,20 @@ impl Proxy {
     }
 
     /// What it has measured.
-    pub fn report(&self) -> ProxyReport {
+    pub fn report(&self) -> IiopProxyReport {
         let shared = &self.shared;
         let delegates = shared.delegates.lock().all().into_iter().cloned().collect();
-        let Counts { clients, displaced, forwarded, bypassed, located, unreached, lost } = &shared.counts;
+        let ProxyCounts { clients, displaced, forwarded, bypassed, located, unreached, lost } = &shared.counts;
         let [clients, displaced, forwarded, bypassed, located, unreached, lost] =
             [clients, displaced, forwarded, bypassed, located, unreached, lost]
                 .map(|count| count.load(Ordering::Relaxed));
         let span = shared.now().since(Instant::from_nanos(0));
         let open = shared.registry.open();
-        ProxyReport { span, delegates, clients, displaced, open, forwarded, bypassed, located, unreached, lost }
+        IiopProxyReport { span, delegates, clients, displaced, open, forwarded, bypassed, located, unreached, lost }
     }
 }
 
-impl Drop for Proxy {
+impl Drop for IiopProxy {
     fn drop(&mut self) {
         self.shared.routes.end();
         self.shared.registry.end();
@@ -267,7 +267,7 @@ impl ProxyShared {
         tally.set(octets) <= unfinished || octets <= unfinished / connections.max(1)
     }
 
-    fn count(&self, which: impl FnOnce(&Counts) -> &AtomicU64) {
+    fn count(&self, which: impl FnOnce(&ProxyCounts) -> &AtomicU64) {
         which(&self.counts).fetch_add(1, Ordering::Relaxed);
     }
 }

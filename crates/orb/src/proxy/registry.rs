@@ -24,7 +24,7 @@ struct Open {
 }
 
 /// The place of a connection.
-pub(super) struct Place {
+pub(super) struct ConnectionPlace {
     pub(super) number: u64,
     /// The connection that was closed for it.
     pub(super) displaced: Option<Arc<MaybeTlsStream>>,
@@ -37,7 +37,7 @@ impl Registry {
 
     /// Adds a connection. If there are too many, the newest of the client with the most loses its place; `None` if this
     /// is the client.
-    pub(super) fn add(&self, link: &Arc<MaybeTlsStream>) -> Option<Place> {
+    pub(super) fn add(&self, link: &Arc<MaybeTlsStream>) -> Option<ConnectionPlace> {
         let source = ClientSource::of(link);
         let mut open = self.open.lock();
         if open.ended {
@@ -58,7 +58,7 @@ impl Registry {
         let number = open.next;
         open.next += 1;
         open.connections.push((number, source, link.clone()));
-        Some(Place { number, displaced })
+        Some(ConnectionPlace { number, displaced })
     }
 
     pub(super) fn remove(&self, number: u64) {

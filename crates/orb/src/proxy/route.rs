@@ -20,18 +20,18 @@ const REST: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// The addresses of a server, in the order of attempts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Server(Vec<IorEndpoint>);
+pub(super) struct ProxiedServer(Vec<IorEndpoint>);
 
-impl Server {
+impl ProxiedServer {
     /// Of a profile; `None` without a usable address.
-    fn of(profile: &IiopProfile<'_>) -> Option<Server> {
+    fn of(profile: &IiopProfile<'_>) -> Option<ProxiedServer> {
         let usable = |endpoint: &IorEndpoint| match endpoint {
             IorEndpoint::Tcp { .. } => true,
             IorEndpoint::Unix { host, .. } => *host == hyoshi_os::host_name(),
             IorEndpoint::Tls { .. } => false,
         };
         let addresses: Vec<_> = profile.endpoints().into_iter().filter(usable).collect();
-        (!addresses.is_empty()).then_some(Server(addresses))
+        (!addresses.is_empty()).then_some(ProxiedServer(addresses))
     }
 
     /// A new connection.
@@ -65,7 +65,7 @@ impl Server {
 /// The object that requests are redirected to.
 #[derive(Clone, Debug)]
 pub(super) struct Redirection {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<ProxiedServer>,
     pub(super) key: Arc<[u8]>,
     /// The highest version that its server understands.
     pub(super) version: Version,
@@ -74,7 +74,7 @@ pub(super) struct Redirection {
 impl Redirection {
     pub(super) fn of(ior: &Ior) -> Option<Redirection> {
         ior.iiop().filter_map(Result::ok).find_map(|profile| {
-            let server = Arc::new(Server::of(&profile)?);
+            let server = Arc::new(ProxiedServer::of(&profile)?);
             Some(Redirection { server, key: profile.key.into(), version: profile.version() })
         })
     }
@@ -87,7 +87,7 @@ pub(super) struct Routes {
     listening: Listening,
     advertise: Option<String>,
     most: usize,
-    listeners: PiMutex<Vec<(Arc<Server>, IorEndpoint)>>,
+    listeners: PiMutex<Vec<(Arc<ProxiedServer>, IorEndpoint)>>,
     ended: AtomicBool,
     /// Wakes the accepting threads at the end.
     pollers: PiMutex<Vec<Arc<Poller>>>,
@@ -110,7 +110,7 @@ impl Routes {
 
 /// A reference as clients of the proxy use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passage {
+pub(super) enum ForwardPath {
     /// Each profile leads to the proxy.
     Through,
     /// It is unchanged.
@@ -123,10 +123,10 @@ impl ProxyShared {
     /// # Errors
     ///
     /// Only for the first reference.
-    pub(super) fn through(self: &Arc<Self>, ior: &Ior) -> Result<(Ior, Passage), ProxyError> {
+    pub(super) fn through(self: &Arc<Self>, ior: &Ior) -> Result<(Ior, ForwardPath), ProxyError> {
         let mut profiles = Vec::new();
         for profile in ior.iiop().filter_map(Result::ok) {
-            let Some(server) = Server::of(&profile) else { continue };
+            let Some(server) = ProxiedServer::of(&profile) else { continue };
             if let Some(endpoint) = self.listen(server)?
                 && let Some(profile) = replaced(&profile, &endpoint)
             {
@@ -134,16 +134,16 @@ impl ProxyShared {
             }
         }
         if !profiles.is_empty() {
-            return Ok((Ior { type_id: ior.type_id.clone(), profiles }, Passage::Through));
+            return Ok((Ior { type_id: ior.type_id.clone(), profiles }, ForwardPath::Through));
         }
         if self.routes.listeners.lock().is_empty() {
             return Err(ProxyError::Unreachable("the object's reference".to_owned()));
         }
-        Ok((ior.clone(), Passage::Past))
+        Ok((ior.clone(), ForwardPath::Past))
     }
 
     /// The proxy's endpoint for a server, which listens from now on. `None` if no further one may, or can.
-    fn listen(self: &Arc<Self>, server: Server) -> Result<Option<IorEndpoint>, ProxyError> {
+    fn listen(self: &Arc<Self>, server: ProxiedServer) -> Result<Option<IorEndpoint>, ProxyError> {
         let Routes { listening, advertise, most, listeners, pollers, .. } = &self.routes;
         let mut listeners = listeners.lock();
         // A reference to the proxy itself, from a server that has received one.
@@ -193,7 +193,7 @@ fn replaced(profile: &IiopProfile<'_>, endpoint: &IorEndpoint) -> Option<Profile
 }
 
 /// Accepts the clients of a server.
-fn accept(shared: &Arc<ProxyShared>, listener: &Listener, server: &Arc<Server>, poller: &Poller) {
+fn accept(shared: &Arc<ProxyShared>, listener: &Listener, server: &Arc<ProxiedServer>, poller: &Poller) {
     while !shared.routes.ended.load(Ordering::Acquire) {
         match listener.accept() {
             Ok(Some(stream)) => client::begin(shared, stream.into(), server),

@@ -13,8 +13,8 @@ use hyoshi_wire::giop::{
 use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{Decode, Decoder, Encode, EncodeError, Encoder, Limits, SystemKind, Version};
 
-use super::client::{Client, PendingRequest, write_all};
-use super::route::Passage;
+use super::client::{PendingRequest, ProxyClient, write_all};
+use super::route::ForwardPath;
 use crate::behaviour::DelegateOutcome;
 use crate::channel::{Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
 use crate::failure::CallFailure;
@@ -53,7 +53,7 @@ fn wire<'a>(received: &Received<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
 
 /// Begins to read a new connection.
 pub(super) fn begin(
-    client: &Arc<Client>,
+    client: &Arc<ProxyClient>,
     link: MaybeTlsStream,
     is_primary: bool,
 ) -> Result<Arc<Upstream>, CallFailure> {
@@ -68,7 +68,7 @@ pub(super) fn begin(
 }
 
 struct ServerReader {
-    client: Arc<Client>,
+    client: Arc<ProxyClient>,
     upstream: Arc<Upstream>,
     /// It may carry requests of the server.
     is_primary: bool,
@@ -94,7 +94,7 @@ impl ServerReader {
 
     /// Answers the pending requests.
     fn end(&self, failure: &CallFailure) {
-        let Client { link, pending, shared, .. } = &*self.client;
+        let ProxyClient { link, pending, shared, .. } = &*self.client;
         self.upstream.over.store(true, Ordering::Release);
         self.upstream.link.close();
         let (own, others) = {
@@ -191,8 +191,8 @@ impl ServerReader {
         let ior = Ior::decode(&mut body.clone()).ok()?;
         let (ior, passage) = shared.through(&ior).ok()?;
         match passage {
-            Passage::Through => shared.count(|counts| &counts.forwarded),
-            Passage::Past => shared.count(|counts| &counts.bypassed),
+            ForwardPath::Through => shared.count(|counts| &counts.forwarded),
+            ForwardPath::Past => shared.count(|counts| &counts.bypassed),
         }
         Some(ior)
     }
