@@ -188,7 +188,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let program = folder.join("program");
         std::fs::write(&program, "").unwrap();
-        let mode = |mode| std::fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(mode));
+        let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode;
         std::fs::set_permissions(&program, mode(0o755)).unwrap();
         assert!(find(program.to_str().unwrap()).is_ok());
         std::fs::set_permissions(&program, mode(0o777)).unwrap();

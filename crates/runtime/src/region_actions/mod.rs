@@ -43,6 +43,9 @@ pub struct RegionEvent<'a> {
     pub now: Instant,
 }
 
+/// By processor: where its sections put changes of regions.
+pub(crate) type ChangeRings = BTreeMap<ProcessorId, Producer<ChangedRegion>>;
+
 /// A callback of the program, which a region calls when it begins.
 pub type RegionCallback = Box<dyn FnMut(&RegionEvent<'_>) + Send>;
 
@@ -212,7 +215,7 @@ impl RegionActions {
         mut self,
         common: &Arc<CommonState>,
         here: &BTreeSet<ProcessorId>,
-    ) -> Result<Option<(ActionExecutor, BTreeMap<ProcessorId, Producer<ChangedRegion>>)>, StartError> {
+    ) -> Result<Option<(ActionExecutor, ChangeRings)>, StartError> {
         let system = common.system.clone();
         let actions = self.ready(&system, here)?;
         if actions.is_empty() {
