@@ -143,9 +143,9 @@ proptest! {
     /// A value is a value: it cannot add keys, regions or actions.
     #[test]
     fn a_value_changes_no_other_part_of_the_contract(value in "\\PC{0,40}") {
-        let quoted = toml::Value::String(value.clone()).to_string();
+        let quoted: String = value.chars().map(|c| format!("\\U{:08X}", c as u32)).collect();
         let text = format!(
-            "{SYSTEM}[qosket.q]\nuse = 'q.toml'\nwith = {{ v = {quoted} }}\n"
+            "{SYSTEM}[qosket.q]\nuse = 'q.toml'\nwith = {{ v = \"{quoted}\" }}\n"
         );
         let own = "qosket = { name = 'q', about = 'x' }\nparameter.v.about = 'x'\n\
                    [[contract.region]]\nname = 'only'\ndo = [{ report = 'value ${v}' }]";
