@@ -1,5 +1,7 @@
 //! Qoskets: contracts from files with parameters.
 
+use proptest::prelude::*;
+
 use hyoshi_model::{ContractAction, OperationId, ReadContext, Span, Stay, read, read_with, shipped_qoskets, write};
 
 const SYSTEM: &str = "name = 'qoskets'
@@ -119,4 +121,41 @@ fn what_a_qosket_expands_to_is_bounded() {
     let files = vec![("large.toml".to_owned(), large)];
     let errors = read_with(&text, "x.toml", None, &ReadContext { files, ..ReadContext::default() }).unwrap_err();
     assert!(errors.to_string().contains("the qosket is too large with these values"), "{errors}");
+}
+
+proptest! {
+    /// Whatever a qosket file contains, the answer is a system or errors with places.
+    #[test]
+    fn any_change_of_a_qosket_is_answered(
+        which in 0..4usize, from in 0..2_000usize, length in 0..40usize, put in "[\\PC\n${}\\[\\]\"=]{0,12}",
+    ) {
+        let shipped = shipped_qoskets();
+        let one = &shipped[which];
+        let edge = |at: usize| (0..=at.min(one.text.len())).rev().find(|at| one.text.is_char_boundary(*at)).unwrap_or(0);
+        let changed = format!("{}{put}{}", &one.text[..edge(from)], &one.text[edge(from + length)..]);
+        let files = vec![(one.name.to_owned(), changed)];
+        let text = format!("{SYSTEM}{ALL}");
+        if let Err(errors) = read_with(&text, "x.toml", None, &ReadContext { files, ..ReadContext::default() }) {
+            prop_assert!(errors.errors.iter().all(|error| error.line > 0), "{errors}");
+        }
+    }
+
+    /// A value is a value: it cannot add keys, regions or actions.
+    #[test]
+    fn a_value_changes_no_other_part_of_the_contract(value in "\\PC{0,40}") {
+        let quoted: String = value.chars().map(|c| format!("\\U{:08X}", c as u32)).collect();
+        let text = format!(
+            "{SYSTEM}[qosket.q]\nuse = 'q.toml'\nwith = {{ v = \"{quoted}\" }}\n"
+        );
+        let own = "qosket = { name = 'q', about = 'x' }\nparameter.v.about = 'x'\n\
+                   [[contract.region]]\nname = 'only'\ndo = [{ report = 'value ${v}' }]";
+        let files = vec![("q.toml".to_owned(), own.to_owned())];
+        match read_with(&text, "x.toml", None, &ReadContext { files, ..ReadContext::default() }) {
+            Ok(read) => {
+                let report = ContractAction::Report { text: format!("value {value}").into() };
+                prop_assert_eq!(&read.system.contracts[0].regions[0].actions, &[report]);
+            }
+            Err(errors) => prop_assert!(value.contains("${"), "{errors}"),
+        }
+    }
 }

@@ -53,7 +53,7 @@ enum Verb {
         #[arg(long = "for", value_name = "SPAN", value_parser = span)]
         lasting: Option<Span>,
     },
-    /// List the qoskets that come with Hyoshi, with their parameters; or print the file of one
+    /// List the shipped qoskets with their parameters, or print the file of one
     Qoskets {
         /// Print the file of this one
         name: Option<String>,
@@ -109,7 +109,7 @@ pub(super) fn contract(arguments: &Arguments, format: Format) -> Result<VerbOutc
             lines(format!("{condition} is {value}\n"), json!({ "condition": condition, "value": value }))
         }
         Verb::Force { contract, region, lasting } => {
-            force(&client, &at, contract, Some((region, *lasting)))?;
+            force(&client, &at, contract, Some((region.as_str(), *lasting)))?;
             let end = match lasting {
                 Some(lasting) => format!("for {lasting}, or "),
                 None => String::new(),

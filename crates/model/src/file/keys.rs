@@ -284,7 +284,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "qosket",
         shape: Shape::Named,
-        doc: "A contract from a file with parameters; `hyoshi contract qoskets` lists those that come with Hyoshi.",
+        doc: "A contract from a file with parameters; `hyoshi contract qoskets` lists the shipped ones.",
         keys: QOSKET,
     },
     Section { path: "contract.region.stay", shape: Shape::Inline, doc: "A time that grows.", keys: STAY },

@@ -1,4 +1,4 @@
-//! The qoskets that come with Hyoshi.
+//! The shipped qoskets.
 
 use toml::de::DeTable;
 
@@ -12,7 +12,7 @@ const SHIPPED: [(&str, &str); 4] = [
     ("steady-latency", include_str!("steady-latency.toml")),
 ];
 
-/// A qosket that comes with Hyoshi.
+/// A shipped qosket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShippedQosket {
     /// Its name, for `use`.
@@ -46,7 +46,7 @@ pub(super) fn names() -> [&'static str; SHIPPED.len()] {
     SHIPPED.map(|(name, _)| name)
 }
 
-/// The qoskets that come with Hyoshi, by name.
+/// The shipped qoskets, by name.
 pub fn shipped_qoskets() -> Vec<ShippedQosket> {
     let all = SHIPPED.iter().map(|(name, text)| {
         let tree = DeTable::parse(text).map_or_else(|_| DeTable::new(), |tree| tree.into_inner());
