@@ -258,7 +258,13 @@ fn concerns_its_processor(contents: &Contents, contract: &Contract) -> bool {
         }
         ConditionSource::Set(condition) => usize::from(*condition) < contents.conditions.len(),
         ConditionSource::Utilisation(processor) => *processor == contract.processor,
-        ConditionSource::Demand(of) | ConditionSource::Wasted(of) | ConditionSource::Rate(of) => match of {
+        ConditionSource::Strategy(processor) | ConditionSource::Endangered(processor) => {
+            *processor == contract.processor && contents.processor(*processor).overload.is_some()
+        }
+        ConditionSource::Demand(of)
+        | ConditionSource::Wasted(of)
+        | ConditionSource::Rate(of)
+        | ConditionSource::Queue(of) => match of {
             JobScope::Operations(ids) => ids.iter().all(is_here),
             JobScope::Processor { processor, .. } => *processor == contract.processor,
         },

@@ -59,6 +59,13 @@ pub enum ConditionSource {
     Wasted(JobScope),
     /// Completed jobs for each second of the window.
     Rate(JobScope),
+    /// Released jobs that have not started.
+    Queue(JobScope),
+    /// 1 while the second of two strategies is in force, and 0 otherwise.
+    Strategy(ProcessorId),
+    /// 1 for each release and completion at which a critical job is endangered (see [`Overload`](crate::Overload)), and
+    /// 0 for each other one.
+    Endangered(ProcessorId),
 }
 
 /// The jobs that a condition counts.
@@ -91,11 +98,14 @@ pub enum WindowSummary {
     Least,
     /// The greatest value.
     Greatest,
+    /// The greatest value less the least one: the jitter of a latency.
+    Spread,
 }
 
 impl WindowSummary {
-    /// All, in the order of their names in files: `mean`, `least`, `greatest`.
-    pub const ALL: [WindowSummary; 3] = [WindowSummary::Mean, WindowSummary::Least, WindowSummary::Greatest];
+    /// All, in the order of their names in files: `mean`, `least`, `greatest`, `spread`.
+    pub const ALL: [WindowSummary; 4] =
+        [WindowSummary::Mean, WindowSummary::Least, WindowSummary::Greatest, WindowSummary::Spread];
 }
 
 /// A region of a contract.

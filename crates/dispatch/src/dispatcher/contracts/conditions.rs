@@ -8,6 +8,7 @@ use hyoshi_model::{Condition, ConditionSource, Instant, JobScope, LatencyScope, 
 use hyoshi_trace::JobOutcome;
 
 use crate::job::{Job, JobTable};
+use crate::operation::OperationState;
 
 /// The conditions of all contracts of a processor, in their order.
 ///
@@ -20,6 +21,8 @@ pub(super) struct ConditionMonitors {
     of: Vec<Vec<WatchedJobs>>,
     /// By operation here: its execution times, and the sums of which they are a part.
     sums: Vec<OperationSums>,
+    /// The conditions that count endangered critical jobs.
+    endangered: Vec<u32>,
     /// By condition: the overdue jobs of an evaluation.
     overdue: Vec<SampleSum>,
 }
@@ -28,6 +31,8 @@ pub(super) struct ConditionMonitors {
 struct ConditionMonitor {
     window: ConditionWindow,
     measure: ConditionMeasure,
+    /// The operations here whose waiting jobs count.
+    waiting: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +89,11 @@ pub(super) enum ConditionMeasure {
     Utilisation,
     /// A sum over the window, for each second.
     Sum,
+    /// Jobs that wait, sampled by each evaluation.
+    Queue,
+    /// Whether the second strategy is in force, sampled by each evaluation.
+    Strategy,
+    Endangered,
     /// A value from outside, by its position in the system.
     Set(u16),
 }
@@ -94,7 +104,7 @@ impl ConditionMeasure {
         let (chain, deadline) = match self {
             ConditionMeasure::MissRatio(deadline) => (deadline.is_some(), deadline),
             ConditionMeasure::Latency { chain, deadline } => (chain, deadline),
-            ConditionMeasure::Utilisation | ConditionMeasure::Sum | ConditionMeasure::Set(_) => return None,
+            _ => return None,
         };
         let age = now.since(if chain { job.origin } else { job.release });
         let overdue = deadline.map_or(now > job.deadline, |deadline| age > deadline);
@@ -123,6 +133,7 @@ impl ConditionMonitors {
     ) -> Self {
         let mut of: Vec<Vec<WatchedJobs>> = vec![Vec::new(); operations];
         let mut sums = vec![OperationSums::default(); operations];
+        let mut endangered = Vec::new();
         let monitor = |(condition, declared): (u32, &Condition)| {
             let mut count = |ids: &[OperationId], ends: bool| {
                 for local in ids.iter().map(|id| local_of[id.index()]) {
@@ -153,6 +164,7 @@ impl ConditionMonitors {
                 }
                 ConditionMeasure::Sum
             };
+            let mut waiting = Vec::new();
             let measure = match &declared.of {
                 ConditionSource::MissRatio(of) => ConditionMeasure::MissRatio(scope(of).1),
                 ConditionSource::Latency(of) => {
@@ -163,14 +175,26 @@ impl ConditionMonitors {
                 ConditionSource::Demand(of) => sum(SumOf::Demand, of),
                 ConditionSource::Wasted(of) => sum(SumOf::Wasted, of),
                 ConditionSource::Rate(of) => sum(SumOf::Completions, of),
+                ConditionSource::Queue(of) => {
+                    waiting = match of {
+                        JobScope::Operations(ids) => ids.iter().map(|id| local_of[id.index()]).collect(),
+                        JobScope::Processor { .. } => (0..operations as u32).collect(),
+                    };
+                    ConditionMeasure::Queue
+                }
+                ConditionSource::Strategy(_) => ConditionMeasure::Strategy,
+                ConditionSource::Endangered(_) => {
+                    endangered.push(condition);
+                    ConditionMeasure::Endangered
+                }
                 ConditionSource::Set(condition) => ConditionMeasure::Set(*condition),
             };
             let window = ConditionWindow::new(declared.summary, declared.over, declared.max_age);
-            ConditionMonitor { window, measure }
+            ConditionMonitor { window, measure, waiting }
         };
         let all: Vec<_> = (0..).zip(conditions).map(monitor).collect();
         let overdue = vec![SampleSum::EMPTY; all.len()];
-        ConditionMonitors { all, of, sums, overdue }
+        ConditionMonitors { all, of, sums, endangered, overdue }
     }
 
     /// A release adds the expected execution time of all its legs: the mean of recent jobs, or the worst case.
@@ -221,6 +245,29 @@ impl ConditionMonitors {
     /// The conditions with this measure have a new value.
     pub fn add(&mut self, now: Instant, measure: ConditionMeasure, value: f64) {
         for monitor in self.all.iter_mut().filter(|one| one.measure == measure) {
+            monitor.window.add(WindowSample { at: now, value, weight: 1.0 });
+        }
+    }
+
+    /// A release or a completion: whether a critical job is endangered.
+    #[inline]
+    pub fn count_endangered(&mut self, now: Instant, endangered: bool) {
+        for condition in &self.endangered {
+            let sample = WindowSample { at: now, value: f64::from(endangered), weight: 1.0 };
+            self.all[*condition as usize].window.add(sample);
+        }
+    }
+
+    /// Samples the queues and the strategy, before [`reading`](Self::reading).
+    pub fn sample(&mut self, now: Instant, operations: &[OperationState], second: bool) {
+        for monitor in &mut self.all {
+            let value = match monitor.measure {
+                ConditionMeasure::Queue => {
+                    f64::from(monitor.waiting.iter().map(|local| operations[*local as usize].waiting).sum::<u32>())
+                }
+                ConditionMeasure::Strategy => f64::from(second),
+                _ => continue,
+            };
             monitor.window.add(WindowSample { at: now, value, weight: 1.0 });
         }
     }
