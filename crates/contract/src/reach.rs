@@ -42,14 +42,17 @@ pub struct RegionReach {
 /// The possible values of a condition.
 pub fn domain(of: &ConditionSource) -> SettingLimits {
     match of {
-        ConditionSource::MissRatio(_) => SettingLimits { least: 0.0, most: 1.0 },
+        ConditionSource::MissRatio(_) | ConditionSource::Strategy(_) | ConditionSource::Endangered(_) => {
+            SettingLimits { least: 0.0, most: 1.0 }
+        }
         ConditionSource::Set(_) => SettingLimits::NONE,
         // A processor may use more than its hard cap for a short time.
         ConditionSource::Latency(_)
         | ConditionSource::Utilisation(_)
         | ConditionSource::Demand(_)
         | ConditionSource::Wasted(_)
-        | ConditionSource::Rate(_) => SettingLimits { least: 0.0, most: f64::INFINITY },
+        | ConditionSource::Rate(_)
+        | ConditionSource::Queue(_) => SettingLimits { least: 0.0, most: f64::INFINITY },
     }
 }
 

@@ -120,6 +120,7 @@ impl ConditionWindow {
             WindowSummary::Mean => (all.sum / all.weight).clamp(all.least, all.greatest),
             WindowSummary::Least => all.least,
             WindowSummary::Greatest => all.greatest,
+            WindowSummary::Spread => all.greatest - all.least,
         };
         if value.is_finite() { ConditionReading::Fresh(value) } else { ConditionReading::Stale }
     }
@@ -228,7 +229,7 @@ mod tests {
             let within = |span: u64| -> Vec<_> { samples.iter().filter(|one| one.0 + span >= now).collect() };
             // Each part is rounded up to whole nanoseconds.
             let (sure, most) = (within(over), within(over + over / 32 + 1));
-            for summary in [WindowSummary::Mean, WindowSummary::Least, WindowSummary::Greatest] {
+            for summary in WindowSummary::ALL {
                 let mut watch = ConditionWindow::new(summary, Some(MS(over)), None);
                 for (millis, value, weight) in &samples {
                     watch.add(sample(*millis, f64::from(*value), f64::from(*weight)));
@@ -240,6 +241,10 @@ mod tests {
                         WindowSummary::Mean => of.iter().map(|one| f64::from(one.1) * f64::from(one.2)).sum::<f64>() / weight,
                         WindowSummary::Least => values.fold(f64::INFINITY, f64::min),
                         WindowSummary::Greatest => values.fold(f64::NEG_INFINITY, f64::max),
+                        WindowSummary::Spread => {
+                            let least = values.clone().fold(f64::INFINITY, f64::min);
+                            values.fold(f64::NEG_INFINITY, f64::max) - least
+                        }
                     }
                 };
                 match watch.reading(at(now)) {
@@ -247,7 +252,10 @@ mod tests {
                     ConditionReading::Fresh(found) => {
                         let all = most.iter().map(|one| f64::from(one.1));
                         let least = all.clone().fold(f64::INFINITY, f64::min);
-                        prop_assert!(least <= found && found <= all.fold(f64::NEG_INFINITY, f64::max));
+                        let greatest = all.fold(f64::NEG_INFINITY, f64::max);
+                        let spread = summary == WindowSummary::Spread;
+                        let (low, high) = if spread { (0.0, greatest - least) } else { (least, greatest) };
+                        prop_assert!(low <= found && found <= high);
                         if sure.len() == most.len() {
                             prop_assert!((found - value(&sure)).abs() < 1e-9);
                         }

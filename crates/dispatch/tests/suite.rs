@@ -551,7 +551,8 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision,
 /// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
 fn with_contract(system: System) -> System {
     let ms = Span::from_millis;
-    let expression = |text| Some(Predicate::read(text, &["late", "slow", "mode", "asked", "wasted", "rate"]).unwrap());
+    let expression =
+        |text| Some(Predicate::read(text, &["late", "slow", "mode", "asked", "wasted", "rate", "queue"]).unwrap());
     let rules = |parent, enter, leave| RegionRules {
         parent,
         enter,
@@ -577,6 +578,7 @@ fn with_contract(system: System) -> System {
     let first = LatencyScope::Operations(vec![OperationId(1)]);
     let [everything, critical] =
         [false, true].map(|critical| JobScope::Processor { processor: ProcessorId(0), critical });
+    let queued = everything.clone();
     let last = JobScope::Operations(vec![OperationId(2), OperationId(3)]);
     let legs = |id, most| ContractAction::LimitLegs { operation: OperationId(id), most };
     system.with(|contents| {
@@ -593,6 +595,7 @@ fn with_contract(system: System) -> System {
                 condition("asked", ConditionSource::Demand(critical), 12, WindowSummary::Mean),
                 condition("wasted", ConditionSource::Wasted(everything), 25, WindowSummary::Mean),
                 condition("rate", ConditionSource::Rate(last), 8, WindowSummary::Mean),
+                condition("queue", ConditionSource::Queue(queued), 9, WindowSummary::Spread),
             ],
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),
@@ -600,7 +603,7 @@ fn with_contract(system: System) -> System {
                 region("shallow", rules(Some(0), None, None), vec![legs(1, 1), legs(3, 2)]),
                 region(
                     "asked",
-                    rules(None, expression("asked + wasted > 0.5 || rate < 100.0"), None),
+                    rules(None, expression("asked + wasted > 0.5 || rate < 100.0 || queue > 3.0"), None),
                     vec![legs(0, 1)],
                 ),
                 region("normal", rules(None, None, None), Vec::new()),

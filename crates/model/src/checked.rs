@@ -261,7 +261,13 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
         }
         ConditionSource::Set(condition) => usize::from(*condition) < contents.conditions.len(),
         ConditionSource::Utilisation(processor) => processor.index() < contents.processors.len(),
-        ConditionSource::Demand(of) | ConditionSource::Wasted(of) | ConditionSource::Rate(of) => match of {
+        ConditionSource::Strategy(processor) | ConditionSource::Endangered(processor) => {
+            contents.processors.get(processor.index()).is_some_and(|one| one.overload.is_some())
+        }
+        ConditionSource::Demand(of)
+        | ConditionSource::Wasted(of)
+        | ConditionSource::Rate(of)
+        | ConditionSource::Queue(of) => match of {
             JobScope::Operations(ids) => are_together(ids),
             JobScope::Processor { processor, .. } => processor.index() < contents.processors.len(),
         },

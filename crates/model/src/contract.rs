@@ -62,6 +62,13 @@ pub enum ConditionSource {
     Wasted(JobScope),
     /// Completed jobs for each second of the window.
     Rate(JobScope),
+    /// Released jobs that have not started.
+    Queue(JobScope),
+    /// 1 while the second of two strategies is in force, and 0 otherwise.
+    Strategy(ProcessorId),
+    /// 1 for each release and completion at which a critical job is endangered (see [`Overload`](crate::Overload)), and
+    /// 0 for each other one.
+    Endangered(ProcessorId),
 }
 
 /// The jobs that a condition counts.
@@ -94,11 +101,14 @@ pub enum WindowSummary {
     Least,
     /// The greatest value.
     Greatest,
+    /// The greatest value less the least one: the jitter of a latency.
+    Spread,
 }
 
 impl WindowSummary {
-    /// All, in the order of their names in files: `mean`, `least`, `greatest`.
-    pub const ALL: [WindowSummary; 3] = [WindowSummary::Mean, WindowSummary::Least, WindowSummary::Greatest];
+    /// All, in the order of their names in files: `mean`, `least`, `greatest`, `spread`.
+    pub const ALL: [WindowSummary; 4] =
+        [WindowSummary::Mean, WindowSummary::Least, WindowSummary::Greatest, WindowSummary::Spread];
 }
 
 /// A region of a contract.
@@ -264,13 +274,16 @@ impl Contract {
                 LatencyScope::Operations(ids) => ids.last(),
                 LatencyScope::Chain(place) => contents.chains[*place as usize].path.last(),
             },
-            ConditionSource::Demand(scope) | ConditionSource::Wasted(scope) | ConditionSource::Rate(scope) => {
-                match scope {
-                    JobScope::Operations(ids) => ids.last(),
-                    JobScope::Processor { processor, .. } => return *processor,
-                }
-            }
-            ConditionSource::Utilisation(processor) => return *processor,
+            ConditionSource::Demand(scope)
+            | ConditionSource::Wasted(scope)
+            | ConditionSource::Rate(scope)
+            | ConditionSource::Queue(scope) => match scope {
+                JobScope::Operations(ids) => ids.last(),
+                JobScope::Processor { processor, .. } => return *processor,
+            },
+            ConditionSource::Utilisation(processor)
+            | ConditionSource::Strategy(processor)
+            | ConditionSource::Endangered(processor) => return *processor,
             ConditionSource::Set(condition) => {
                 let host = contents.conditions[usize::from(*condition)].measure.map(|measure| measure.host);
                 return host.map_or(self.processor, |host| self.processor_on(contents, host));

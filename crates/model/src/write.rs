@@ -438,13 +438,18 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
         ConditionSource::Demand(scope) => jobs(scope, "demand"),
         ConditionSource::Wasted(scope) => jobs(scope, "wasted"),
         ConditionSource::Rate(scope) => jobs(scope, "rate"),
+        ConditionSource::Queue(scope) => jobs(scope, "queue"),
+        ConditionSource::Strategy(id) => processor(*id, "strategy"),
+        ConditionSource::Endangered(id) => processor(*id, "endangered"),
     };
     let mut keys = alloc::vec![("of", of)];
     keys.extend(one.over.map(|over| ("over", time(over))));
     keys.extend(one.max_age.map(|age| ("max_age", time(age))));
-    if one.summary != WindowSummary::Mean {
-        let word = if one.summary == WindowSummary::Least { "least" } else { "greatest" };
-        keys.push(("as", quoted(word)));
+    match one.summary {
+        WindowSummary::Mean => {}
+        WindowSummary::Least => keys.push(("as", quoted("least"))),
+        WindowSummary::Greatest => keys.push(("as", quoted("greatest"))),
+        WindowSummary::Spread => keys.push(("as", quoted("spread"))),
     }
     format!("{} = {}", one.name, table(keys))
 }

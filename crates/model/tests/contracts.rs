@@ -6,6 +6,8 @@ use hyoshi_model::{
 };
 
 const SYSTEM: &str = "name = 'contracts'
+    [processor.main]
+    strategy = ['RMS', 'RMS+MLF']
     [operation.track]
     rate = ['5Hz', '50Hz']
     wcet = '4ms'
@@ -37,6 +39,9 @@ const SYSTEM: &str = "name = 'contracts'
     vital = { of = 'processor.main.critical_demand', over = '1s' }
     wasted = { of = 'operation.route.wasted', over = '1s' }
     rate = { of = 'processor.main.rate', over = '1s' }
+    queue = { of = 'operation.log.queue', as = 'spread', over = '1s' }
+    second = { of = 'processor.main.strategy' }
+    danger = { of = 'processor.main.endangered', as = 'greatest', over = '1s' }
     [[contract.load.region]]
     name = 'thin'
     enter = \"late > 0.02 || slow > duration('45ms')\"
@@ -66,9 +71,18 @@ fn a_contract_is_read_as_written_and_written_as_read() {
     let system = read(SYSTEM, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let one = &system.contracts[0];
     assert_eq!((one.precedence, one.period), (3, Span::from_millis(50)));
-    let [late, slow, mode, asked, vital, wasted, rate] = &one.conditions[..] else { panic!("seven conditions") };
+    let [late, slow, mode, asked, vital, wasted, rate, rest @ ..] = &one.conditions[..] else {
+        panic!("ten conditions")
+    };
+    let rest: Vec<_> = rest.iter().map(|one| (one.of.clone(), one.summary)).collect();
     let ids = |ids: &[u32]| JobScope::Operations(ids.iter().map(|id| OperationId(*id)).collect());
     let all = |critical| JobScope::Processor { processor: one.processor, critical };
+    let two = [
+        (ConditionSource::Queue(ids(&[3])), WindowSummary::Spread),
+        (ConditionSource::Strategy(one.processor), WindowSummary::Mean),
+        (ConditionSource::Endangered(one.processor), WindowSummary::Greatest),
+    ];
+    assert_eq!(rest, two);
     assert_eq!(asked.of, ConditionSource::Demand(ids(&[0, 4])));
     assert_eq!(vital.of, ConditionSource::Demand(all(true)));
     assert_eq!((&wasted.of, &rate.of), (&ConditionSource::Wasted(ids(&[4])), &ConditionSource::Rate(all(false))));

@@ -185,6 +185,9 @@ impl<P: Probe> Dispatcher<P> {
     pub(super) fn update_strategy(&mut self, now: Instant, effects: &mut Effects) {
         let Some(switching) = &mut self.switching else { return };
         let endangered = switching.endangered(now, self.epoch, self.running, &self.lanes, &self.jobs);
+        if let Some(contracts) = &mut self.contracts {
+            contracts.count_endangered(now, endangered);
+        }
         if switching.switch.ask(now, endangered) {
             let second = switching.second();
             core::mem::swap(&mut switching.disciplines, &mut self.disciplines);

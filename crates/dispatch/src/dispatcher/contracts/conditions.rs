@@ -11,6 +11,7 @@ use hyoshi_model::{
 use hyoshi_trace::JobOutcome;
 
 use crate::job::{Job, JobTable};
+use crate::operation::OperationState;
 
 /// Without a `max_age`, a condition of another processor is stale after this number of periods without a value.
 const REMOTE_PERIODS: u64 = 4;
@@ -26,6 +27,8 @@ pub(super) struct ConditionMonitors {
     of: Vec<Vec<WatchedJobs>>,
     /// By operation here: its execution times, and the sums of which they are a part.
     sums: Vec<OperationSums>,
+    /// The conditions that count endangered critical jobs.
+    endangered: Vec<u32>,
     /// By condition: the overdue jobs of an evaluation.
     overdue: Vec<SampleSum>,
 }
@@ -34,6 +37,8 @@ pub(super) struct ConditionMonitors {
 struct ConditionMonitor {
     window: ConditionWindow,
     measure: ConditionMeasure,
+    /// The operations here whose waiting jobs count.
+    waiting: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +95,11 @@ pub(super) enum ConditionMeasure {
     Utilisation,
     /// A sum over the window, for each second.
     Sum,
+    /// Jobs that wait, sampled by each evaluation.
+    Queue,
+    /// Whether the second strategy is in force, sampled by each evaluation.
+    Strategy,
+    Endangered,
     /// A value from outside, by its position in the system.
     Set(u16),
     /// The values that another processor sends.
@@ -102,10 +112,7 @@ impl ConditionMeasure {
         let (chain, deadline) = match self {
             ConditionMeasure::MissRatio(deadline) => (deadline.is_some(), deadline),
             ConditionMeasure::Latency { chain, deadline } => (chain, deadline),
-            ConditionMeasure::Utilisation
-            | ConditionMeasure::Sum
-            | ConditionMeasure::Set(_)
-            | ConditionMeasure::Remote => return None,
+            _ => return None,
         };
         let age = now.since(if chain { job.origin } else { job.release });
         let overdue = deadline.map_or(now > job.deadline, |deadline| age > deadline);
@@ -135,12 +142,13 @@ impl ConditionMonitors {
     ) -> Self {
         let mut of: Vec<Vec<WatchedJobs>> = vec![Vec::new(); operations];
         let mut sums = vec![OperationSums::default(); operations];
+        let mut endangered = Vec::new();
         let monitor = |(condition, (contract, declared)): (u32, (&Contract, &Condition))| {
             if contract.measured_on(system, &declared.of) != processor {
                 // Its processor has summarised the window.
                 let max_age = declared.max_age.unwrap_or(Span::from_nanos(contract.period.as_nanos() * REMOTE_PERIODS));
                 let window = ConditionWindow::new(WindowSummary::Mean, None, Some(max_age));
-                return ConditionMonitor { window, measure: ConditionMeasure::Remote };
+                return ConditionMonitor { window, measure: ConditionMeasure::Remote, waiting: Vec::new() };
             }
             let mut count = |ids: &[OperationId], ends: bool| {
                 for local in ids.iter().map(|id| local_of[id.index()]) {
@@ -171,6 +179,7 @@ impl ConditionMonitors {
                 }
                 ConditionMeasure::Sum
             };
+            let mut waiting = Vec::new();
             let measure = match &declared.of {
                 ConditionSource::MissRatio(of) => ConditionMeasure::MissRatio(scope(of).1),
                 ConditionSource::Latency(of) => {
@@ -181,14 +190,26 @@ impl ConditionMonitors {
                 ConditionSource::Demand(of) => sum(SumOf::Demand, of),
                 ConditionSource::Wasted(of) => sum(SumOf::Wasted, of),
                 ConditionSource::Rate(of) => sum(SumOf::Completions, of),
+                ConditionSource::Queue(of) => {
+                    waiting = match of {
+                        JobScope::Operations(ids) => ids.iter().map(|id| local_of[id.index()]).collect(),
+                        JobScope::Processor { .. } => (0..operations as u32).collect(),
+                    };
+                    ConditionMeasure::Queue
+                }
+                ConditionSource::Strategy(_) => ConditionMeasure::Strategy,
+                ConditionSource::Endangered(_) => {
+                    endangered.push(condition);
+                    ConditionMeasure::Endangered
+                }
                 ConditionSource::Set(condition) => ConditionMeasure::Set(*condition),
             };
             let window = ConditionWindow::new(declared.summary, declared.over, declared.max_age);
-            ConditionMonitor { window, measure }
+            ConditionMonitor { window, measure, waiting }
         };
         let all: Vec<_> = (0..).zip(conditions).map(monitor).collect();
         let overdue = vec![SampleSum::EMPTY; all.len()];
-        ConditionMonitors { all, of, sums, overdue }
+        ConditionMonitors { all, of, sums, endangered, overdue }
     }
 
     /// A release adds the expected execution time of all its legs: the mean of recent jobs, or the worst case.
@@ -249,6 +270,29 @@ impl ConditionMonitors {
         match value {
             Some(value) => _ = window.add(WindowSample { at: now, value, weight: 1.0 }),
             None => window.clear(),
+        }
+    }
+
+    /// A release or a completion: whether a critical job is endangered.
+    #[inline]
+    pub fn count_endangered(&mut self, now: Instant, endangered: bool) {
+        for condition in &self.endangered {
+            let sample = WindowSample { at: now, value: f64::from(endangered), weight: 1.0 };
+            self.all[*condition as usize].window.add(sample);
+        }
+    }
+
+    /// Samples the queues and the strategy, before [`reading`](Self::reading).
+    pub fn sample(&mut self, now: Instant, operations: &[OperationState], second: bool) {
+        for monitor in &mut self.all {
+            let value = match monitor.measure {
+                ConditionMeasure::Queue => {
+                    f64::from(monitor.waiting.iter().map(|local| operations[*local as usize].waiting).sum::<u32>())
+                }
+                ConditionMeasure::Strategy => f64::from(second),
+                _ => continue,
+            };
+            monitor.window.add(WindowSample { at: now, value, weight: 1.0 });
         }
     }
 

@@ -200,6 +200,12 @@ impl ProcessorContracts {
         self.conditions.count(now, job, outcome, consumed);
     }
 
+    /// A release or a completion: whether a critical job is endangered.
+    #[inline]
+    pub fn count_endangered(&mut self, now: Instant, endangered: bool) {
+        self.conditions.count_endangered(now, endangered);
+    }
+
     /// The processor's loop has measured a utilisation, in parts per million.
     pub fn count_utilisation(&mut self, now: Instant, ppm: u32) {
         self.conditions.add(now, ConditionMeasure::Utilisation, f64::from(ppm) / 1e6);
@@ -295,6 +301,8 @@ impl<P: Probe> Dispatcher<P> {
         let observes = !self.off && !self.absent;
         if observes {
             contracts.conditions.find_overdue(now, &self.jobs);
+            let second = self.switching.as_ref().is_some_and(|switching| switching.second());
+            contracts.conditions.sample(now, &self.operations, second);
         }
         let mut changed = false;
         for place in 0..contracts.all.len() {

@@ -14,6 +14,10 @@ use crate::file::table::{Table, in_order};
 use crate::file::value::{InputValue, shortened};
 use crate::ids::{OperationId, ProcessorId};
 
+/// What a condition can measure of a processor.
+const OF_PROCESSORS: [&str; 8] =
+    ["utilisation", "demand", "critical_demand", "wasted", "rate", "queue", "strategy", "endangered"];
+
 impl ContractReader<'_, '_> {
     pub(super) fn conditions(&mut self, log: &mut Log, table: &Table<'_>) -> Vec<Condition> {
         let such_as = "watch = { late = { of = \"operation.NAME.miss_ratio\", over = \"2s\" } }";
@@ -80,9 +84,9 @@ impl ContractReader<'_, '_> {
 
     /// What one or several texts address: jobs of several operations count together.
     fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<ConditionSource> {
-        const KNOWN: &str = "write \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted or rate), \"chain.NAME.KEY\" \
-                             (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted or rate), \
-                             \"host.NAME.temperature\" or \"condition.NAME\"";
+        const KNOWN: &str = "write \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \
+                             \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, \
+                             critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.temperature\" or \"condition.NAME\"";
         // A single text has no place of its own.
         let several = of.value.len() > 1;
         let at = |text: &AtPlace<_>| AtPlace::new(text.value, if several { text.place } else { of.place });
@@ -98,11 +102,9 @@ impl ContractReader<'_, '_> {
                 return self.measured_by_host(log, text);
             }
             let address = addressed(text).filter(|one| match one.section {
-                "operation" => matches!(one.key, "miss_ratio" | "latency" | "demand" | "wasted" | "rate"),
+                "operation" => matches!(one.key, "miss_ratio" | "latency" | "demand" | "wasted" | "rate" | "queue"),
                 "chain" => matches!(one.key, "miss_ratio" | "latency") && !several,
-                "processor" => {
-                    matches!(one.key, "utilisation" | "demand" | "critical_demand" | "wasted" | "rate") && !several
-                }
+                "processor" => OF_PROCESSORS.contains(&one.key) && !several,
                 _ => false,
             });
             let Some(address) = address.filter(|one| *first.get_or_insert(one.key) == one.key) else {
@@ -132,8 +134,8 @@ impl ContractReader<'_, '_> {
             log.error(of.place, "`of` names nothing").help(KNOWN);
         }
         Some(match key? {
-            key @ ("demand" | "wasted" | "rate") => summed(key, JobScope::Operations(all)),
-            key => measured(key, LatencyScope::Operations(all)),
+            key @ ("miss_ratio" | "latency") => measured(key, LatencyScope::Operations(all)),
+            key => counted(key, JobScope::Operations(all)),
         })
     }
 
@@ -163,10 +165,18 @@ impl ContractReader<'_, '_> {
                 .help("watch its `demand`, or write a [feedback] section for the processor");
             return None;
         }
+        if matches!(address.key, "strategy" | "endangered") && self.contents.processor(processor).overload.is_none() {
+            log.error(address.place, format!("`{}` has one strategy", shortened(address.name)))
+                .label("it never changes")
+                .help("write two for the processor, such as strategy = [\"RMS\", \"RMS+MLF\"]");
+            return None;
+        }
         self.processor = self.processor.or(Some(processor));
         Some(match address.key {
             "utilisation" => ConditionSource::Utilisation(processor),
-            key => summed(key, JobScope::Processor { processor, critical: key == "critical_demand" }),
+            "strategy" => ConditionSource::Strategy(processor),
+            "endangered" => ConditionSource::Endangered(processor),
+            key => counted(key, JobScope::Processor { processor, critical: key == "critical_demand" }),
         })
     }
 }
@@ -175,10 +185,11 @@ fn measured(key: &str, scope: LatencyScope) -> ConditionSource {
     if key == "latency" { ConditionSource::Latency(scope) } else { ConditionSource::MissRatio(scope) }
 }
 
-fn summed(key: &str, scope: JobScope) -> ConditionSource {
+fn counted(key: &str, scope: JobScope) -> ConditionSource {
     match key {
         "wasted" => ConditionSource::Wasted(scope),
         "rate" => ConditionSource::Rate(scope),
+        "queue" => ConditionSource::Queue(scope),
         _ => ConditionSource::Demand(scope),
     }
 }
