@@ -92,6 +92,26 @@ fn a_region_within_a_region_disables_an_operation() {
 }
 
 #[test]
+fn a_region_follows_the_strategy_in_force() {
+    let flight = include_str!("../../../examples/flight-contract.toml");
+    let (before, rest) = flight.split_once("[contract.route]").unwrap();
+    let (_, epochs) = rest.split_once("# ---- twelve operating regions").unwrap();
+    let contract = "[contract.watch]\nwatch = { second = { of = 'processor.mission.strategy' }, danger = { of = \
+        'processor.mission.endangered', over = '2s', as = 'greatest' }, queue = { of = 'processor.mission.queue', \
+        over = '1s', as = 'greatest' }, jitter = { of = 'operation.stores.1.latency', over = '1s', as = 'spread' } }\n\
+        [[contract.watch.region]]\nname = 'second'\nenter = 'second > 0.5'\n\
+        [[contract.watch.region]]\nname = 'first'\n# ";
+    let (history, _) = run(&system(&format!("{before}{contract}{epochs}")), 48);
+    assert!(history.regions[0].begins > 0, "{history:?}");
+    for step in &history.steps {
+        let [second, danger, queue, jitter] = step.values[..] else { panic!("four conditions: {step:?}") };
+        assert_eq!(second, Some(if step.to == Some(0) { 1_000_000 } else { 0 }), "{step:?}");
+        assert!(second == Some(0) || danger == Some(1_000_000), "{step:?}");
+        assert!(queue.is_some() && (step.at == Instant::ZERO || jitter > Some(0)), "{step:?}");
+    }
+}
+
+#[test]
 fn an_operation_that_never_runs_is_late() {
     // `log` uses the whole processor, so no job of `show` ends.
     let text = LOAD.replace("every = '20ms'", "every = '20ms'\nimportance = 9").replace("'12ms'", "'40ms'");
