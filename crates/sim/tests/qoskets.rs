@@ -109,7 +109,7 @@ fn steady_latency_takes_a_second_step_if_the_first_is_not_enough() {
     let used = with("45Hz");
     let found = regions(&used);
     assert!(names(&found).starts_with(&["normal", "first", "second"]), "{found:?}");
-    assert!((3.0..8.0).contains(&(found[2].1 - found[1].1)), "{found:?}");
+    assert!((2.0..8.0).contains(&(found[2].1 - found[1].1)), "{found:?}");
     // Within the bound after the second step.
     let bound = Span::from_millis(32);
     let from = found[2].1 + 1.0;
