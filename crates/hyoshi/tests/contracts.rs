@@ -90,7 +90,7 @@ fn shipped_qoskets_are_listed_with_their_parameters() {
     let json = place.hyoshi("contract qoskets --format json").json();
     assert_eq!(json["qoskets"][0]["parameters"][0]["parameter"], "watched");
     let unknown = place.hyoshi("contract qoskets degrade").exits(2);
-    assert!(unknown.err.contains("there is no qosket `degrade`") && unknown.err.contains("shed-on"), "{}", unknown.err);
+    assert!(unknown.err.contains("unknown qosket `degrade`") && unknown.err.contains("shed-on"), "{}", unknown.err);
 }
 
 #[test]

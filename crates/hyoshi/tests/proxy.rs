@@ -133,7 +133,7 @@ fn mistakes_in_flags_of_a_proxy_are_refused_with_a_remedy() {
         (format!("{to} --operation a=stop"), "unknown behaviour \"stop\"", "thin:1/4"),
         (format!("{to} --operation a"), "write NAME=BEHAVIOUR", "delay:5ms"),
         (format!("{to} --connections 0"), "--connections 0 is out of range", "1 to 10000"),
-        ("--to corbaloc:ssliop:127.0.0.1:1/Thing".to_owned(), "plain TCP", "no TLS"),
+        ("--to corbaloc:ssliop:127.0.0.1:1/Thing".to_owned(), "plain TCP", "does not support TLS"),
     ] {
         let ended = place.hyoshi(&format!("proxy {words}")).exits(2);
         assert!(ended.err.contains(message) && ended.err.contains(help), "{words}: {}", ended.err);

@@ -208,7 +208,7 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
         (action, "{ set = 'reservation.player.weight', to = 9 }", "a contract cannot set `reservation.player.weight`"),
         ("'host.station.temperature', max_age", "'host.ship.temperature', max_age", "host `ship` has no processor"),
         ("'host.station.temperature', max_age", "'host.stat.temperature', max_age", "there is no host `stat`"),
-        ("'host.station.temperature', max_age", "'host.station.wind', max_age", "a host does not measure `wind`"),
+        ("'host.station.temperature', max_age", "'host.station.wind', max_age", "unknown quantity `wind` of a host"),
         (
             "'host.station.temperature' = 90.5",
             "'host.drone.temperature' = 1",

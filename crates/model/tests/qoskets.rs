@@ -159,3 +159,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_qosket_may_watch_what_a_host_measures() {
+    let text = "name = 'hot'\n[host.drone]\n[processor.main]\nhost = 'drone'\n[operation.log]\nevery = '20ms'\nwcet = '1ms'\n\
+        [qosket.cool]\nuse = 'protect-cpu'\n\
+        with = { watched = 'host.drone.temperature', above = 80, below = 70, disabled = ['log'] }\n\
+        [contract.listed]\nwatch = { heat = { of = ['host.drone.temperature'] } }\n\
+        [[contract.listed.region]]\nname = 'any'\n";
+    let system = read(text, "hot.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    assert_eq!(system.conditions.len(), 1, "{:?}", system.conditions);
+    assert_eq!(system.contracts.len(), 2);
+}

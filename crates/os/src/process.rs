@@ -16,7 +16,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, fstat, open, seek};
 use rustix::io::Errno;
 use rustix::param::clock_ticks_per_second;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
+};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::proc::Stat;
@@ -66,6 +68,17 @@ pub fn end_group(leader: u32, at_once: bool) -> io::Result<()> {
     let group = i32::try_from(leader).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     let signal = if at_once { Signal::KILL } else { Signal::TERM };
     Ok(kill_process_group(group, signal)?)
+}
+
+/// Whether a child has ended. It stays a zombie, so neither its number nor its group's is reused before it is reaped.
+///
+/// # Errors
+///
+/// The kernel's: it is no child of this process, or is reaped already.
+pub fn has_ended(child: u32) -> io::Result<bool> {
+    let child = i32::try_from(child).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(child), look)?.is_some())
 }
 
 /// PF_KTHREAD of the kernel's sched.h.

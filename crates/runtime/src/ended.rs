@@ -322,18 +322,20 @@ impl fmt::Display for RunNote {
                 write!(f, "contract `{}`, region `{}`: {outcome}", outcome.contract, outcome.region)
             }
             RunNote::Unmeasured { condition, failed, samples } if failed == samples => {
-                write!(f, "nothing measures condition `{condition}` on this machine: it was stale")
+                write!(
+                    f,
+                    "condition `{condition}` had no samples: this machine has no such sensor, or no broker answered"
+                )
             }
             RunNote::Unmeasured { condition, failed, samples } => {
                 write!(f, "{failed} of {samples} samples of condition `{condition}` failed")
             }
             RunNote::LostRegions { times } => write!(
                 f,
-                "{times} changes of regions had no actions: earlier actions lasted too long; let callbacks return sooner"
+                "{times} changes of regions were dropped: too many waited for earlier actions; shorten the callbacks"
             ),
             RunNote::ActionsBlocked => f.write_str(
-                "a callback of a region had not returned when the run ended: later actions were not executed, and its \
-                 thread was abandoned",
+                "a callback of a region did not return before the end of the run; later actions were skipped",
             ),
             RunNote::GroupControlFailed { message } => write!(
                 f,

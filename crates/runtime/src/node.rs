@@ -579,9 +579,13 @@ fn spawn_coordinator(
 
 /// Starts the thread for actions of contracts, at normal priority; it sleeps.
 fn spawn_actions(executor: ActionExecutor) -> Result<ActionsThread, StartError> {
-    let (log, end) = (executor.log.clone(), executor.end.clone());
+    let (log, end, commands) = (executor.log.clone(), executor.end.clone(), executor.commands.clone());
     let thread = Spawn::new("hyoshi-actions").stack(STACK).spawn(move || executor.serve());
-    Ok(ActionsThread { thread: thread.map_err(StartError::Thread)?, log, end })
+    if let Some(commands) = commands.clone() {
+        // It ends with the commands.
+        drop(Spawn::new("hyoshi-commands").stack(STACK).spawn(move || commands.serve()).map_err(StartError::Thread)?);
+    }
+    Ok(ActionsThread { thread: thread.map_err(StartError::Thread)?, log, end, commands })
 }
 
 /// The rings to and from other hosts, by host.

@@ -24,7 +24,7 @@ use crate::machine_load::{MachineLoad, MachineMonitor};
 use crate::meters::Meters;
 use crate::moves::OperationMoves;
 use crate::processor::ProcessorState;
-use crate::region_actions::{ActionLog, ActionOutcome, ActionsEnd};
+use crate::region_actions::{ActionLog, ActionOutcome, ActionsEnd, Commands};
 use crate::requests::Requests;
 use crate::watchdog::LateReleases;
 
@@ -248,6 +248,8 @@ pub(crate) struct ActionsThread {
     pub thread: SpawnedThread<()>,
     pub log: ActionLog,
     pub end: ActionsEnd,
+    /// The commands, if there are any.
+    pub commands: Option<Arc<Commands>>,
 }
 
 impl ActionsThread {
@@ -258,6 +260,7 @@ impl ActionsThread {
         while !self.thread.is_finished() && started.elapsed().as_nanos() < u128::from(GRACE.as_nanos()) {
             std::thread::sleep(Duration::from_millis(1));
         }
+        self.commands.iter().for_each(|commands| commands.finish());
     }
 }
 

@@ -236,6 +236,11 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         }
         while let Some((_, input)) = self.inputs.front().copied().filter(|(at, _)| *at <= now) {
             self.inputs.pop_front();
+            if let Input::ContractUpdate { route, value } = input
+                && !self.dispatcher.needs_contract_update(route, value)
+            {
+                continue;
+            }
             self.handle(now, input);
             enqueued += self.effects.work.enqueued;
             refused += self.effects.work.refused;

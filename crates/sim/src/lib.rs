@@ -250,8 +250,6 @@ fn update_contracts<P: Probe>(cpus: &mut [SimulatedCpu<'_, P>], routes: &[Contra
     for (route, value) in cpus[from].take_contract_updates() {
         let to = routes[usize::from(route)].to;
         let at = now.saturating_add(cpus[from].delay_to(to));
-        if cpus[to.index()].dispatcher.needs_contract_update(route, value) {
-            cpus[to.index()].pass(now, at, Input::ContractUpdate { route, value });
-        }
+        cpus[to.index()].pass(now, at, Input::ContractUpdate { route, value });
     }
 }

@@ -49,13 +49,13 @@ enum Verb {
         contract: String,
         /// The region
         region: String,
-        /// For how long, such as 30s; then conditions decide again
+        /// How long the region is set, such as 30s; default: until `release`
         #[arg(long = "for", value_name = "SPAN", value_parser = span)]
         lasting: Option<Span>,
     },
     /// List the shipped qoskets with their parameters, or print the file of one
     Qoskets {
-        /// Print the file of this one
+        /// Print the file of this qosket
         name: Option<String>,
     },
     /// Let conditions decide again, and open the latches of active regions
@@ -136,7 +136,7 @@ fn qoskets(name: Option<&str>) -> Result<VerbOutput, CliError> {
     if let Some(name) = name {
         let found = shipped.iter().find(|one| one.name == name).ok_or_else(|| {
             let known: Vec<_> = shipped.iter().map(|one| one.name).collect();
-            CliError::new(format!("there is no qosket `{name}`")).help(format!("known: {}", known.join(", ")))
+            CliError::new(format!("unknown qosket `{name}`")).help(format!("known: {}", known.join(", ")))
         })?;
         let json = json!({ "qosket": found.name, "text": found.text });
         return Ok(VerbOutput { text: OutputText::Styled(found.text.to_owned()), json });

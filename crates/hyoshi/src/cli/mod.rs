@@ -137,7 +137,7 @@ enum Verb {
     /// Run a CosNaming service, or query one
     #[cfg(feature = "orb")]
     Naming(naming::Arguments),
-    /// Pass requests to a CORBA object on, measure and limit them, for programs that cannot be rebuilt
+    /// Measure and limit requests to a CORBA object, as a proxy
     #[cfg(feature = "orb")]
     Proxy(proxy::Arguments),
     /// List, show or stop the nodes of running systems

@@ -25,25 +25,26 @@ const MOST_CONNECTIONS: usize = 10_000;
 #[command(after_help = "Clients use the printed reference in place of the server's:\n  \
                   hyoshi proxy --to file:server.ior --ior proxy.ior\n  \
                   hyoshi proxy --to corbaloc:iiop:1.2@10.0.0.7:2809/Tracker --listen 0.0.0.0:2810\n\
-                  Behaviours of operations; * is each other operation:\n  \
+                  Behaviours of operations; * means all other operations:\n  \
                   --operation locate=delay:5ms --operation map=cached:500ms --operation log=thin:10Hz\n  \
                   --operation reset=refuse:NO_PERMISSION --operation place=redirect:file:spare.ior\n  \
                   --operation steer=mark:EF --operation '*=thin:1/4'\n\
-                  Counts and latency are printed at the end (Ctrl-C).")]
+                  On Ctrl-C the proxy prints counts and latency.")]
 pub(super) struct Arguments {
     /// The object: IOR:..., corbaloc:..., corbaname:..., or a file that holds one
     #[arg(long, value_name = "REFERENCE|FILE|-")]
     to: String,
-    /// Where clients connect (port 0: any). Servers that clients are forwarded to get other ports of this address
+    /// Where clients connect; port 0 means any free port. If the server forwards clients, more ports of this address are
+    /// used
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     listen: String,
     /// The host in the proxy's references, if clients use another name for it
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
     /// Write the proxy's reference to this file
-    #[arg(long, value_name = "FILE", alias = "ior-file")]
+    #[arg(long, value_name = "FILE")]
     ior: Option<PathBuf>,
-    /// What happens to requests to an operation; can be repeated: pass, refuse[:EXCEPTION], redirect:REFERENCE, thin:1/N,
+    /// The behaviour of an operation; repeatable: pass, refuse[:EXCEPTION], redirect:REFERENCE, thin:1/N,
     /// thin:RATE, delay:TIME, mark:DSCP, cached:TIME
     #[arg(long = "operation", value_name = "NAME=BEHAVIOUR", value_parser = operation)]
     operations: Vec<(String, Behaviour)>,
@@ -144,7 +145,9 @@ fn start(arguments: &Arguments, format: Format) -> Result<IiopProxy, CliError> {
             ProxyError::Listen(_) => {
                 failure.help("another program may use this address; choose one with --listen HOST:PORT")
             }
-            ProxyError::Unreachable(_) => failure.help("let the server listen at plain TCP too: the proxy uses no TLS"),
+            ProxyError::Unreachable(_) => {
+                failure.help("make the server listen on plain TCP too; the proxy does not support TLS")
+            }
             ProxyError::Endpoint(_) | ProxyError::NotTcp(_) => failure.help("write --listen HOST:PORT"),
             _ => failure,
         }
@@ -171,12 +174,12 @@ fn text(report: &IiopProxyReport) -> String {
     };
     let counts = [
         (report.clients, "client connections"),
-        (report.displaced, "client connections closed: too many (--connections)"),
-        (report.located, "queries for an object's location"),
-        (report.forwarded, "replies forwarded a client to another server, through the proxy"),
-        (report.bypassed, "replies forwarded a client past the proxy"),
-        (report.unreached, "attempts to connect to a server failed"),
-        (report.lost, "connections to a server were lost with requests"),
+        (report.displaced, "client connections closed above --connections"),
+        (report.located, "LocateRequests"),
+        (report.forwarded, "forwarding replies to another server, through the proxy"),
+        (report.bypassed, "forwarding replies past the proxy"),
+        (report.unreached, "failed attempts to connect to a server"),
+        (report.lost, "lost connections with waiting requests"),
     ];
     for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
         // Writing to a string cannot fail.

@@ -1,6 +1,9 @@
 //! Conditions with values from outside: `[condition.NAME]`, and `host.NAME.QUANTITY` in `watch` of contracts.
 
+use toml::de::DeValue;
+
 use super::log::Log;
+use super::qoskets::UsedQosket;
 use super::table::{Table, in_order};
 use crate::ids::HostId;
 use crate::outside::{HostMeasure, HostQuantity, OutsideCondition};
@@ -8,16 +11,22 @@ use crate::system::Host;
 
 /// The declared ones in the file's order, then measured ones, by their first use. Contracts are read later: epochs set
 /// these conditions.
-pub(super) fn read(top: &Table<'_>, hosts: &[Host]) -> Vec<OutsideCondition> {
+pub(super) fn read((top, qoskets): (&Table<'_>, &[UsedQosket<'_>]), hosts: &[Host]) -> Vec<OutsideCondition> {
     // These tables are checked when their values are read.
     let declared = top.named(&mut Log::default(), "condition");
     let declared = declared.iter().map(|(name, _)| OutsideCondition { name: name.value.to_string(), measure: None });
     let mut all: Vec<OutsideCondition> = declared.collect();
     let declared = all.len();
-    for (_, table) in top.named(&mut Log::default(), "contract") {
-        let Some(watch) = table.get("watch").and_then(|watch| watch.get_ref().as_table()) else { continue };
+    let tables = top.named(&mut Log::default(), "contract");
+    let declared_ones = tables.iter().filter_map(|(_, table)| table.get("watch"));
+    let expanded: Vec<_> = qoskets.iter().filter_map(|qosket| qosket.expand(&mut Log::default())).collect();
+    let of_qoskets = expanded.iter().filter_map(|one| one.contract.get("watch"));
+    for watch in declared_ones.chain(of_qoskets).filter_map(|watch| watch.get_ref().as_table()) {
         for (_, condition) in in_order(watch) {
-            let of = condition.get_ref().as_table().and_then(|one| one.get("of")?.get_ref().as_str());
+            let of = condition.get_ref().as_table().and_then(|one| one.get("of")).and_then(|of| match of.get_ref() {
+                DeValue::Array(several) if several.len() == 1 => several[0].get_ref().as_str(),
+                one => one.as_str(),
+            });
             let Some((name, measure)) = of.and_then(|name| Some((name, measure(name, hosts)?))) else { continue };
             if all[declared..].iter().all(|one| one.name != name) {
                 all.push(OutsideCondition { name: name.to_string(), measure: Some(measure) });

@@ -131,7 +131,10 @@ fn refusal(kind: SystemKind, is_oneway: bool) -> DelegateDecision {
     }
 }
 
-/// Which delegate a request met.
+/// The octets of the longest name of an operation that has a delegate of its own.
+const LONGEST_NAME: usize = 256;
+
+/// The delegate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegateId(usize);
 
@@ -167,6 +170,7 @@ impl Delegates {
     pub fn request(&mut self, now: Instant, operation: &str, is_oneway: bool) -> (DelegateId, DelegateDecision) {
         let at = match self.places.get(operation) {
             Some(at) => *at,
+            None if operation.len() > LONGEST_NAME => 0,
             None if IMPLICIT_OPERATIONS.contains(&operation) => self.add(operation, Behaviour::Pass),
             None if self.delegates.len() <= MOST_OPERATIONS => self.add(operation, self.others.clone()),
             None => 0,
@@ -294,13 +298,15 @@ mod tests {
     #[test]
     fn names_that_clients_choose_take_bounded_memory() {
         let mut delegates = Delegates::new([("known", Behaviour::Refuse(SystemKind::Transient))], Behaviour::Pass);
-        for number in 0..1_000 {
+        delegates.request(Instant::from_nanos(0), &"long".repeat(1_000), false);
+        for number in 0..999 {
             delegates.request(Instant::from_nanos(number), &format!("op{number}"), false);
         }
         let (_, decision) = delegates.request(Instant::from_nanos(1_000), "known", false);
         assert!(matches!(decision, DelegateDecision::Refuse(_)), "its behaviour remains");
         let all = delegates.all();
         assert_eq!(all.len(), MOST_OPERATIONS + 1);
+        assert!(all.iter().all(|delegate| delegate.name().len() <= LONGEST_NAME));
         assert_eq!(all.iter().map(|delegate| delegate.measured().requests).sum::<u64>(), 1_001);
     }
 

@@ -27,6 +27,9 @@ use crate::stream::MaybeTlsStream;
 /// Octets of a code set context at most; the standard's has 12.
 const MOST_CODE_SETS: usize = 64;
 
+/// The most octets of a request's arguments and names with which its reply is cached.
+const CACHE_KEY: usize = 4_096;
+
 /// A client, for all threads of its connection.
 pub(super) struct ProxyClient {
     pub(super) shared: Arc<ProxyShared>,
@@ -286,21 +289,21 @@ impl ClientReader {
             }
             DelegateDecision::Cached(age) => {
                 let key = self.cache_key(received, request);
-                let reply = shared.cache.lock().get(&key, now, age);
+                let reply = key.as_deref().and_then(|key| shared.cache.lock().get(key, now, age));
                 if let Some(reply) = reply {
                     shared.delegates.lock().answered(delegate);
                     client.send(&upstream::with_id(&reply, request.id));
                     return ControlFlow::Continue(());
                 }
                 shared.delegates.lock().missed(delegate);
-                passed.cached = Some(key);
+                passed.cached = key;
             }
         }
         self.pass(received, Some(request), request.id, expects, passed)
     }
 
-    /// All that the octets of a reply can depend on.
-    fn cache_key(&self, received: &Received<'_>, request: &Request<'_>) -> Box<[u8]> {
+    /// All that the octets of a reply can depend on; `None` if that is too much to keep for each waiting request.
+    fn cache_key(&self, received: &Received<'_>, request: &Request<'_>) -> Option<Box<[u8]>> {
         let header = received.header();
         let mut to = Encoder::new(ByteOrder::NATIVE);
         let (version, order) = (header.version.octets()[1], header.order == ByteOrder::Big);
@@ -313,11 +316,16 @@ impl ClientReader {
             to.raw(part);
         }
         // With the headers of fragments, if the alignment depends on those.
-        match received.is_one_piece() {
-            true => to.raw(request.arguments.rest()),
-            false => to.raw(received.octets()),
+        let rest = match received.is_one_piece() {
+            true => request.arguments.rest(),
+            false => received.octets(),
+        };
+        if rest.len() > CACHE_KEY {
+            return None;
         }
-        to.into_bytes().into()
+        to.raw(rest);
+        let key = to.into_bytes();
+        (key.len() <= CACHE_KEY).then(|| key.into())
     }
 
     /// Sends a request on its way.

@@ -1,6 +1,6 @@
 //! The servers behind a proxy, and references with its addresses in place of theirs.
 
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,35 +18,60 @@ use crate::stream::MaybeTlsStream;
 /// How long an accepting thread rests if the process lacks resources.
 const REST: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// The most addresses of a server that are tried.
+const ADDRESSES: usize = 8;
+
 /// The addresses of a server, in the order of attempts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ProxiedServer(Vec<IorEndpoint>);
+pub(super) struct ProxiedServer {
+    addresses: Vec<IorEndpoint>,
+    /// Addresses of this machine alone are permitted: loopback and Unix sockets. A server elsewhere must not lead clients
+    /// to services that only users of this machine can reach.
+    local: bool,
+}
 
 impl ProxiedServer {
     /// Of a profile; `None` without a usable address.
-    fn of(profile: &IiopProfile<'_>) -> Option<ProxiedServer> {
+    fn of(profile: &IiopProfile<'_>, local: bool) -> Option<ProxiedServer> {
         let usable = |endpoint: &IorEndpoint| match endpoint {
             IorEndpoint::Tcp { .. } => true,
-            IorEndpoint::Unix { host, .. } => *host == hyoshi_os::host_name(),
+            IorEndpoint::Unix { host, .. } => local && *host == hyoshi_os::host_name(),
             IorEndpoint::Tls { .. } => false,
         };
-        let addresses: Vec<_> = profile.endpoints().into_iter().filter(usable).collect();
-        (!addresses.is_empty()).then_some(ProxiedServer(addresses))
+        let addresses: Vec<_> = profile.endpoints().into_iter().filter(usable).take(ADDRESSES).collect();
+        (!addresses.is_empty()).then_some(ProxiedServer { addresses, local })
+    }
+
+    /// Whether one of its addresses is of this machine alone.
+    fn is_local(&self) -> bool {
+        self.addresses.iter().any(|endpoint| match endpoint {
+            IorEndpoint::Unix { .. } => true,
+            IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => (host.as_str(), *port)
+                .to_socket_addrs()
+                .is_ok_and(|found| found.map(|address| address.ip()).any(of_this_machine)),
+        })
     }
 
     /// A new connection.
     pub(super) fn connect(&self, dscp: Option<Dscp>, shared: &ProxyShared) -> Result<MaybeTlsStream, CallFailure> {
         let mut last = CallFailure::HostUnknown;
-        for endpoint in &self.0 {
+        let until = std::time::Instant::now() + duration(shared.limits.connect);
+        for endpoint in &self.addresses {
             let addresses: Vec<_> = match endpoint {
                 IorEndpoint::Unix { path, .. } => vec![SocketAddress::Unix(path.into())],
                 IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => {
                     let Ok(found) = (host.as_str(), *port).to_socket_addrs() else { continue };
-                    found.map(SocketAddress::Tcp).collect()
+                    let permitted = found.filter(|address| self.local || !of_this_machine(address.ip()));
+                    permitted.take(ADDRESSES).map(SocketAddress::Tcp).collect()
                 }
             };
             for address in addresses {
-                let (patience, tcp) = (duration(shared.limits.connect), TcpProperties::default());
+                // One limit for all attempts.
+                let patience = until.saturating_duration_since(std::time::Instant::now());
+                if patience.is_zero() {
+                    break;
+                }
+                let tcp = TcpProperties::default();
                 let connected = MaybeTlsStream::connect(&address, patience, None, dscp, &tcp).and_then(|stream| {
                     stream.write_timeout(Some(duration(shared.limits.stalled)))?;
                     Ok(stream)
@@ -62,6 +87,11 @@ impl ProxiedServer {
     }
 }
 
+/// Whether only this machine reaches an address.
+fn of_this_machine(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback() || address.is_unspecified()
+}
+
 /// The object that requests are redirected to.
 #[derive(Clone, Debug)]
 pub(super) struct Redirection {
@@ -74,7 +104,7 @@ pub(super) struct Redirection {
 impl Redirection {
     pub(super) fn of(ior: &Ior) -> Option<Redirection> {
         ior.iiop().filter_map(Result::ok).find_map(|profile| {
-            let server = Arc::new(ProxiedServer::of(&profile)?);
+            let server = Arc::new(ProxiedServer::of(&profile, true)?);
             Some(Redirection { server, key: profile.key.into(), version: profile.version() })
         })
     }
@@ -125,8 +155,10 @@ impl ProxyShared {
     /// Only for the first reference.
     pub(super) fn through(self: &Arc<Self>, ior: &Ior) -> Result<(Ior, ForwardPath), ProxyError> {
         let mut profiles = Vec::new();
-        for profile in ior.iiop().filter_map(Result::ok) {
-            let Some(server) = ProxiedServer::of(&profile) else { continue };
+        // The first one is the operator's.
+        let local = self.routes.listeners.lock().first().is_none_or(|(first, _)| first.is_local());
+        for profile in ior.iiop().filter_map(Result::ok).take(ADDRESSES) {
+            let Some(server) = ProxiedServer::of(&profile, local) else { continue };
             if let Some(endpoint) = self.listen(server)?
                 && let Some(profile) = replaced(&profile, &endpoint)
             {
@@ -147,7 +179,7 @@ impl ProxyShared {
         let Routes { listening, advertise, most, listeners, pollers, .. } = &self.routes;
         let mut listeners = listeners.lock();
         // A reference to the proxy itself, from a server that has received one.
-        if let Some((_, own)) = listeners.iter().find(|(_, own)| server.0.contains(own)) {
+        if let Some((_, own)) = listeners.iter().find(|(_, own)| server.addresses.contains(own)) {
             return Ok(Some(own.clone()));
         }
         if let Some((_, endpoint)) = listeners.iter().find(|(known, _)| **known == server) {

@@ -37,7 +37,9 @@ pub(super) struct Upstream {
 impl Upstream {
     /// Sends a message as received.
     pub(super) fn send(&self, received: &Received<'_>, scratch: &mut Vec<u8>) -> bool {
-        write_all(&self.link, wire(received, scratch))
+        let sent = write_all(&self.link, wire(received, scratch));
+        keep_small(scratch);
+        sent
     }
 }
 
@@ -49,6 +51,13 @@ fn wire<'a>(received: &Received<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
     scratch.clear();
     received.send_to(scratch);
     scratch
+}
+
+/// A large message must not hold memory while its connection is idle.
+fn keep_small(scratch: &mut Vec<u8>) {
+    if scratch.capacity() > BUFFER {
+        *scratch = Vec::new();
+    }
 }
 
 /// Begins to read a new connection.
@@ -163,6 +172,7 @@ impl ServerReader {
             }
         }
         self.client.send(wire(received, &mut self.scratch));
+        keep_small(&mut self.scratch);
     }
 
     fn located(&mut self, received: &Received<'_>, reply: &LocateReply<'_>) {
@@ -183,6 +193,7 @@ impl ServerReader {
             }
         }
         self.client.send(wire(received, &mut self.scratch));
+        keep_small(&mut self.scratch);
     }
 
     /// The reference of a forwarding reply, through the proxy.
@@ -223,6 +234,7 @@ impl Receiver for ServerReader {
             // A call back over the connection, if client and server have agreed on that.
             Ok(Message::Request(_) | Message::LocateRequest(_) | Message::CancelRequest(_)) if self.is_primary => {
                 self.client.send(wire(&received, &mut self.scratch));
+                keep_small(&mut self.scratch);
             }
             Ok(Message::CloseConnection) => return ControlFlow::Break(CallFailure::Closed),
             Ok(Message::MessageError) => return ControlFlow::Break(CallFailure::NotUnderstood),

@@ -154,7 +154,7 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
                         hertz(*longest),
                         first.contract.name,
                     ),
-                    remedy: Some("choose limits that overlap, or set `precedence` in the contract that matters more".into()),
+                    remedy: Some("choose limits that overlap, or raise `precedence` of one contract".into()),
                 });
             }
         }

@@ -2,17 +2,27 @@
 
 use std::collections::VecDeque;
 use std::env;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant as WallClock;
 
-use hyoshi_model::Span;
-use hyoshi_os::process::end_group;
-use hyoshi_os::trusted;
+use super::ActionLog;
+use crate::common::CommonState;
+use hyoshi_model::{Instant, Span};
+use hyoshi_os::process::{end_group, has_ended};
+use hyoshi_os::{Wake, trusted};
 
-/// The time that a command has.
+/// The time limit of a command.
 pub const COMMAND_LIMIT: Span = Span::from_secs(10);
+
+/// The polling interval of running commands.
+const LOOK: Span = Span::from_millis(5);
+
+/// The time limit of running commands after the end of the run.
+const GRACE: Span = Span::from_millis(300);
 
 /// The most commands of a contract that wait for an earlier one.
 const WAITING: usize = 64;
@@ -29,6 +39,81 @@ pub(super) fn find(word: &str) -> Result<PathBuf, String> {
     let found = folders.find_map(|folder| Some(folder.join(word)).filter(|path| path.is_file()));
     trusted(&found.ok_or("it is not in PATH")?)
 }
+
+/// The commands of all contracts. A thread of their own polls them: the time limit holds whatever callbacks do.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    common: Arc<CommonState>,
+    log: ActionLog,
+    wake: Wake,
+    state: Mutex<CommandsState>,
+}
+
+#[derive(Debug)]
+struct CommandsState {
+    /// By contract.
+    queues: Vec<CommandQueue>,
+    over: bool,
+}
+
+impl Commands {
+    pub fn new(common: Arc<CommonState>, log: ActionLog) -> Commands {
+        let queues = common.system.contracts.iter().map(|_| CommandQueue::default()).collect();
+        Commands { common, log, wake: Wake::new(), state: Mutex::new(CommandsState { queues, over: false }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CommandsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a command of a contract, or lets it wait.
+    pub(super) fn add(&self, contract: u16, command: PendingCommand) {
+        let mut state = self.lock();
+        let result = match state.over {
+            true => Some((command.action, Err(NOT_STARTED.to_owned()))),
+            false => state.queues[usize::from(contract)].add(command),
+        };
+        drop(state);
+        result.into_iter().for_each(|(action, result)| self.log.record(action, result));
+        self.wake.post();
+    }
+
+    /// Records the results of commands that have ended. True while one runs.
+    fn poll(&self) -> bool {
+        let mut state = self.lock();
+        let results: Vec<_> = state.queues.iter_mut().flat_map(|queue| queue.poll(COMMAND_LIMIT)).collect();
+        let busy = state.queues.iter().any(CommandQueue::is_busy);
+        drop(state);
+        results.into_iter().for_each(|(action, result)| self.log.record(action, result));
+        busy
+    }
+
+    /// Polls commands until [`finish`](Self::finish).
+    pub fn serve(&self) {
+        // Of the first command, or of the end.
+        self.wake.wait();
+        while !self.lock().over {
+            let until = if self.poll() { self.common.now() + LOOK } else { Instant::NEVER };
+            self.wake.wait_until(self.common.clock(), until);
+        }
+    }
+
+    /// The run has ended: running commands have a moment to end.
+    pub fn finish(&self) {
+        let begun = WallClock::now();
+        while self.poll() && begun.elapsed().as_nanos() < u128::from(GRACE.as_nanos()) {
+            std::thread::sleep(std::time::Duration::from_nanos(LOOK.as_nanos()));
+        }
+        let mut state = self.lock();
+        state.over = true;
+        let abandoned: Vec<_> = state.queues.iter_mut().flat_map(CommandQueue::abandon).collect();
+        drop(state);
+        abandoned.into_iter().for_each(|(action, reason)| self.log.record(action, Err(reason.to_owned())));
+        self.wake.post();
+    }
+}
+
+const NOT_STARTED: &str = "not started before the end of the run";
 
 /// A command to start.
 #[derive(Debug)]
@@ -62,7 +147,7 @@ impl CommandQueue {
     /// Starts the command, or lets it wait for the present one.
     pub fn add(&mut self, command: PendingCommand) -> Option<CommandResult> {
         if self.waiting.len() == WAITING {
-            return Some((command.action, Err(format!("{WAITING} earlier commands of the contract wait"))));
+            return Some((command.action, Err(format!("the queue is full: {WAITING} commands wait"))));
         }
         self.waiting.push_back(command);
         self.start_next()
@@ -75,16 +160,21 @@ impl CommandQueue {
 
     /// The result of the present command, if it has ended or its time is over. Then the next one starts.
     pub fn poll(&mut self, limit: Span) -> Vec<CommandResult> {
-        let Some(running) = &mut self.running else { return Vec::new() };
-        let result = match running.child.try_wait() {
-            Ok(None) if running.started.elapsed().as_nanos() < u128::from(limit.as_nanos()) => return Vec::new(),
-            Ok(None) => Err(format!("killed after {limit}")),
-            Ok(Some(status)) if status.success() => Ok(()),
-            Ok(Some(status)) => Err(format!("it ended with {status}")),
-            Err(error) => Err(format!("cannot wait for it: {error}")),
-        };
+        let Some(running) = &self.running else { return Vec::new() };
         let action = running.action;
-        self.kill();
+        let ended = has_ended(running.child.id());
+        let is_late = running.started.elapsed().as_nanos() >= u128::from(limit.as_nanos());
+        if matches!(ended, Ok(false)) && !is_late {
+            return Vec::new();
+        }
+        let status = self.kill();
+        let result = match (ended, status) {
+            (Ok(false), _) => Err(format!("killed after {limit}")),
+            (_, Some(Ok(status))) if status.success() => Ok(()),
+            (_, Some(Ok(status))) => Err(format!("it ended with {status}")),
+            (Err(error), _) | (_, Some(Err(error))) => Err(format!("cannot wait for it: {error}")),
+            (Ok(true), None) => Ok(()),
+        };
         let mut results = vec![(action, result)];
         results.extend(self.start_next());
         results
@@ -115,17 +205,16 @@ impl CommandQueue {
     pub fn abandon(&mut self) -> Vec<(usize, &'static str)> {
         let running = self.running.as_ref().map(|running| (running.action, "killed at the end of the run"));
         self.kill();
-        let waiting = self.waiting.drain(..).map(|one| (one.action, "not started before the end of the run"));
+        let waiting = self.waiting.drain(..).map(|one| (one.action, NOT_STARTED));
         running.into_iter().chain(waiting).collect()
     }
 
-    /// Ends the present command and its children.
-    fn kill(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            // Before waiting: until then its process ID is not reused. Its children may still run.
-            drop(end_group(running.child.id(), true));
-            drop(running.child.wait());
-        }
+    /// Ends the present command and its children. Returns its status.
+    fn kill(&mut self) -> Option<io::Result<ExitStatus>> {
+        let mut running = self.running.take()?;
+        // Before waiting: until then its process ID is not reused. Its children may still run.
+        drop(end_group(running.child.id(), true));
+        Some(running.child.wait())
     }
 }
 
@@ -177,7 +266,7 @@ mod tests {
     fn at_most_64_commands_wait() {
         let mut queue = CommandQueue::default();
         let refused: Vec<_> = (0..66).filter_map(|action| queue.add(command(action, &["sleep", "600"]))).collect();
-        assert_eq!(refused, [(65, Err("64 earlier commands of the contract wait".into()))]);
+        assert_eq!(refused, [(65, Err("the queue is full: 64 commands wait".into()))]);
     }
 
     #[test]

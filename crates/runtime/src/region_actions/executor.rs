@@ -4,24 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use std::time::Instant as WallClock;
 
 use hyoshi_dispatch::ChangedRegion;
 use hyoshi_model::{ExternalAction, Instant, ProgramId, Span};
+use hyoshi_os::WaitOutcome;
 use rtrb::Consumer;
 
-use super::commands::{CommandQueue, PendingCommand};
-use super::{
-    ActionLog, ActionOutcome, ActionsEnd, BrokerAccess, COMMAND_LIMIT, ReadyAction, RegionCallback, RegionEvent,
-};
+use super::commands::{Commands, PendingCommand};
+use super::{ActionLog, ActionOutcome, ActionsEnd, BrokerAccess, ReadyAction, RegionCallback, RegionEvent};
 use crate::common::CommonState;
 use crate::ended::panic_text;
 
-/// The time between two looks at running commands.
-const LOOK: Span = Span::from_millis(5);
-
-/// The time that commands have after the end of the run.
-const GRACE: Span = Span::from_millis(300);
+/// The time after which a refused importance is requested again.
+const AGAIN: Span = Span::from_secs(1);
 
 /// Executes actions when regions begin.
 pub(crate) struct ActionExecutor {
@@ -30,9 +25,9 @@ pub(crate) struct ActionExecutor {
     actions: Vec<ReadyAction>,
     callbacks: BTreeMap<String, RegionCallback>,
     broker: Option<Arc<dyn BrokerAccess>>,
-    /// By contract.
-    commands: Vec<CommandQueue>,
-    /// By contract: its active regions.
+    /// `None` if no action is a command.
+    pub commands: Option<Arc<Commands>>,
+    /// By contract: its active regions, outer ones first.
     active: Vec<Vec<u16>>,
     /// The importance of programs that regions set, as the broker has it.
     importance: BTreeMap<ProgramId, u32>,
@@ -72,7 +67,10 @@ impl ActionExecutor {
         });
         ActionExecutor {
             importance: declared.collect(),
-            commands: system.contracts.iter().map(|_| CommandQueue::default()).collect(),
+            commands: actions
+                .iter()
+                .any(|one| matches!(one.action, ExternalAction::Run { .. }))
+                .then(|| Arc::new(Commands::new(common.clone(), log.clone()))),
             active: vec![Vec::new(); system.contracts.len()],
             end: ActionsEnd::default(),
             log,
@@ -96,13 +94,16 @@ impl ActionExecutor {
             }
             changed.sort_by_key(|change: &ChangedRegion| change.at);
             changed.into_iter().for_each(|change| self.change(change));
-            self.poll_commands();
             if over {
-                return self.finish_commands();
+                return;
             }
-            let busy = self.commands.iter().any(CommandQueue::is_busy);
-            let until = if busy { self.common.now() + LOOK } else { Instant::NEVER };
-            self.common.actions.wait_until(self.common.clock(), until);
+            // The broker may be absent for a while.
+            let refused = self.importance.iter().any(|(program, present)| self.wanted(*program).0 != *present);
+            let until = if refused { self.common.now() + AGAIN } else { Instant::NEVER };
+            let woken = self.common.actions.wait_until(self.common.clock(), until);
+            if woken == WaitOutcome::TimedOut {
+                self.set_importance(None);
+            }
         }
     }
 
@@ -114,6 +115,9 @@ impl ActionExecutor {
         // Also those of its level whose end was lost.
         active.retain(|region| Some(*region) != change.from && level != Some(parent(*region)));
         active.extend(change.to);
+        // And those within regions that have ended.
+        let outer: Vec<u16> = active.iter().copied().filter(|region| parent(*region).is_none()).collect();
+        active.retain(|region| parent(*region).is_none_or(|parent| outer.contains(&parent)));
         if let Some(region) = change.to {
             for place in 0..self.actions.len() {
                 if (self.actions[place].contract, self.actions[place].region) == (change.contract, region) {
@@ -121,7 +125,7 @@ impl ActionExecutor {
                 }
             }
         }
-        self.set_importance(change);
+        self.set_importance(Some(change));
     }
 
     /// A region with this action has begun.
@@ -139,13 +143,19 @@ impl ActionExecutor {
                 let called = catch_unwind(AssertUnwindSafe(|| callback(&event)));
                 Some((place, called.map_err(|panic| format!("it panicked: {}", panic_text(&*panic)))))
             }
-            ExternalAction::Run { command } => self.commands[usize::from(change.contract)].add(PendingCommand {
-                action: place,
-                path: path.clone(),
-                words: command.clone(),
-                contract: contract.name.clone(),
-                region: name(*region).to_owned(),
-            }),
+            ExternalAction::Run { command } => {
+                let command = PendingCommand {
+                    action: place,
+                    path: path.clone(),
+                    words: command.clone(),
+                    contract: contract.name.clone(),
+                    region: name(*region).to_owned(),
+                };
+                if let Some(commands) = &self.commands {
+                    commands.add(change.contract, command);
+                }
+                None
+            }
             ExternalAction::Importance { .. } => None,
         };
         if let Some((place, result)) = result {
@@ -153,8 +163,9 @@ impl ActionExecutor {
         }
     }
 
-    /// Sets the importance of programs that the active regions want, or the declared one.
-    fn set_importance(&mut self, change: ChangedRegion) {
+    /// Sets the importance of programs that the active regions want, or the declared one. Without a change it requests
+    /// again what was refused, and records only success.
+    fn set_importance(&mut self, change: Option<ChangedRegion>) {
         for program in self.importance.keys().copied().collect::<Vec<_>>() {
             let (wanted, by) = self.wanted(program);
             if self.importance.get(&program) == Some(&wanted) {
@@ -167,6 +178,10 @@ impl ActionExecutor {
             if result.is_ok() {
                 self.importance.insert(program, wanted);
             }
+            let Some(change) = change else {
+                by.filter(|_| result.is_ok()).into_iter().for_each(|place| self.log.record(place, Ok(())));
+                continue;
+            };
             // Without an active region: it ends the one of this change.
             let ended = |one: &ReadyAction| {
                 (one.contract, Some(one.region)) == (change.contract, change.from)
@@ -184,8 +199,7 @@ impl ActionExecutor {
         }
     }
 
-    /// The importance that a program should have, with the action that wants it: that of the contract with the highest
-    /// precedence; of its active regions, the innermost.
+    /// The importance of a program and its action: highest precedence first, then innermost region.
     fn wanted(&self, program: ProgramId) -> (u32, Option<usize>) {
         let contracts = &self.common.system.contracts;
         let wants = self.actions.iter().enumerate().filter_map(|(place, one)| match one.action {
@@ -199,28 +213,5 @@ impl ActionExecutor {
         });
         let declared = (self.common.system.program(program).importance, None);
         wants.max_by_key(|(rank, _)| *rank).map_or(declared, |(_, wanted)| wanted)
-    }
-
-    fn poll_commands(&mut self) {
-        for queue in &mut self.commands {
-            for (action, result) in queue.poll(COMMAND_LIMIT) {
-                self.log.record(action, result);
-            }
-        }
-    }
-
-    /// Running commands have a moment to end.
-    fn finish_commands(&mut self) {
-        let begun = WallClock::now();
-        let left = || GRACE.saturating_sub(Span::from_nanos(begun.elapsed().as_nanos() as u64));
-        while self.commands.iter().any(CommandQueue::is_busy) && !left().is_zero() {
-            std::thread::sleep(std::time::Duration::from_nanos(LOOK.as_nanos()));
-            self.poll_commands();
-        }
-        for queue in &mut self.commands {
-            for (action, reason) in queue.abandon() {
-                self.log.record(action, Err(reason.to_owned()));
-            }
-        }
     }
 }

@@ -23,6 +23,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::common::CommonState;
 use crate::start_error::StartError;
 pub use commands::COMMAND_LIMIT;
+pub(crate) use commands::Commands;
 pub(crate) use executor::ActionExecutor;
 
 /// The changes of regions of one processor that wait for the thread.

@@ -13,7 +13,7 @@ use hyoshi_trace::JobOutcome;
 use crate::job::{Job, JobTable};
 use crate::operation::OperationState;
 
-/// Without a `max_age`, a condition of another processor is stale after this number of periods without a value.
+/// A condition of another processor is stale after this number of periods without a value, or after a longer `max_age`.
 const REMOTE_PERIODS: u64 = 4;
 
 /// The conditions of all contracts of a processor, in their order.
@@ -146,7 +146,8 @@ impl ConditionMonitors {
         let monitor = |(condition, (contract, declared)): (u32, (&Contract, &Condition))| {
             if contract.measured_on(system, &declared.of) != processor {
                 // Its processor has summarised the window.
-                let max_age = declared.max_age.unwrap_or(Span::from_nanos(contract.period.as_nanos() * REMOTE_PERIODS));
+                let periods = Span::from_nanos(contract.period.as_nanos().saturating_mul(REMOTE_PERIODS));
+                let max_age = declared.max_age.unwrap_or_default().max(periods);
                 let window = ConditionWindow::new(WindowSummary::Mean, None, Some(max_age));
                 return ConditionMonitor { window, measure: ConditionMeasure::Remote, waiting: Vec::new() };
             }

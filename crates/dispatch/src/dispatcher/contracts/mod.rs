@@ -33,7 +33,7 @@ use routes::{ContractRole, ProcessorRoutes};
 /// The contracts of one processor, from the highest precedence to the lowest.
 #[derive(Debug)]
 pub(super) struct ProcessorContracts {
-    all: Vec<ContractState>,
+    all: Vec<LocalContract>,
     conditions: ConditionMonitors,
     /// When the next one is due.
     next: Instant,
@@ -47,7 +47,7 @@ pub(super) struct ProcessorContracts {
 }
 
 #[derive(Debug)]
-struct ContractState {
+struct LocalContract {
     /// Its position in the system.
     place: u16,
     period: Span,
@@ -158,7 +158,7 @@ impl ProcessorContracts {
                 limited.extend(found.iter().map(|(local, _)| (*local, OperationLimits::NONE)));
                 found
             });
-            all.push(ContractState {
+            all.push(LocalContract {
                 place: *place,
                 period: contract.period,
                 due: Instant::ZERO,
@@ -180,7 +180,9 @@ impl ProcessorContracts {
 
     /// The most changes of regions at once: each may end, and begin.
     pub fn most_changes(&self) -> usize {
-        self.all.iter().map(|one| 2 * one.actions.len()).sum()
+        // A section may receive each condition from elsewhere once, and evaluate after each.
+        let steps = |one: &LocalContract| one.readings.len() + 2;
+        self.all.iter().map(|one| 2 * one.actions.len() * steps(one)).sum()
     }
 
     /// When the next evaluation is due.
@@ -348,7 +350,7 @@ impl<P: Probe> Dispatcher<P> {
         }
         for (condition, reading) in (0..).zip(&one.readings) {
             let value = match reading {
-                ConditionReading::Fresh(value) => Some((value * 1e6) as i64),
+                ConditionReading::Fresh(value) => Some(routes::millionths(*value)),
                 ConditionReading::Stale => None,
             };
             self.decision(now, DispatchDecision::Condition { contract: one.place, condition, value });
@@ -365,7 +367,13 @@ impl<P: Probe> Dispatcher<P> {
         contracts.conditions.clear();
         for one in &mut contracts.all {
             let place = one.place;
-            one.role.end(|change| self.region_changed(now, place, change, effects));
+            let is_evaluated = one.role.machine().is_some();
+            one.role.end(|change| match is_evaluated {
+                true => self.region_changed(now, place, change, effects),
+                false => {
+                    effects.add_region(ChangedRegion { at: now, contract: place, from: change.from, to: change.to })
+                }
+            });
         }
         contracts.combine();
         self.apply_limits(now, &contracts, effects);

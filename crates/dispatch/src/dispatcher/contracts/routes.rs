@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_contract::{RegionChange, RegionMachine};
+use hyoshi_contract::{ChangeCause, RegionChange, RegionMachine};
 use hyoshi_model::contract::{regions_of, value_of_regions};
 use hyoshi_model::predicate::ConditionReading;
 use hyoshi_model::{Contract, ContractRoute, Instant, ProcessorId, RouteContent, System};
 use hyoshi_trace::Probe;
 
-use super::{ContractState, ProcessorContracts};
+use super::{LocalContract, ProcessorContracts};
 use crate::dispatcher::Dispatcher;
 use crate::effects::{ChangedRegion, Effects};
 
@@ -59,7 +59,10 @@ impl ContractRole {
     pub fn end(&mut self, each: impl FnMut(RegionChange)) {
         match self {
             ContractRole::Evaluates(machine) => machine.end(each),
-            ContractRole::Follows(regions) => *regions = [None; 2],
+            ContractRole::Follows(regions) => {
+                let ended = core::mem::take(regions).into_iter().rev().flatten();
+                ended.map(|from| RegionChange { from: Some(from), to: None, cause: ChangeCause::Outer }).for_each(each);
+            }
         }
     }
 }
@@ -84,9 +87,15 @@ impl ProcessorRoutes {
 /// The value of a stale condition.
 const STALE: i64 = i64::MIN;
 
+/// Rounded: a threshold means the same on each processor.
+pub(super) fn millionths(value: f64) -> i64 {
+    let scaled = value * 1e6;
+    (scaled + if scaled < 0.0 { -0.5 } else { 0.5 }) as i64
+}
+
 fn value_of(reading: ConditionReading) -> i64 {
     match reading {
-        ConditionReading::Fresh(value) => ((value * 1e6) as i64).max(STALE + 1),
+        ConditionReading::Fresh(value) => millionths(value).max(STALE + 1),
         ConditionReading::Stale => STALE,
     }
 }
@@ -124,7 +133,7 @@ impl ProcessorContracts {
     }
 }
 
-impl ContractState {
+impl LocalContract {
     fn follows(&self, value: i64) -> bool {
         matches!(self.role, ContractRole::Follows(_)) && value_of_regions(self.role.active()) == value
     }

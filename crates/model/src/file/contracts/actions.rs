@@ -38,7 +38,7 @@ impl ContractReader<'_, '_> {
                     ContractAction::Report { .. } | ContractAction::External(_) => continue,
                 };
                 if let Some(first) = places.insert(key, place) {
-                    log.error(place, format!("the region sets `{}` of this operation already", key.0))
+                    log.error(place, format!("the region sets `{}` of this operation twice", key.0))
                         .also(first, "here")
                         .help("keep one");
                     sound = false;
@@ -109,7 +109,7 @@ impl ContractReader<'_, '_> {
 
     fn limit_legs(&self, log: &mut Log, table: &Table<'_>, found: Vec<OperationId>) -> Option<Vec<ContractAction>> {
         if let Some(key) = ["least", "to"].into_iter().find(|key| table.get(key).is_some()) {
-            log.error(table.place_of(key), format!("`{key}` is not for legs")).help("write `most = 2`");
+            log.error(table.place_of(key), format!("`{key}` cannot limit legs")).help("write `most = 2`");
             return None;
         }
         let most = table.required(log, "most", |given| given.whole(1, u16::MAX.into()))?;
@@ -140,8 +140,7 @@ impl ContractReader<'_, '_> {
     ) -> Option<Vec<ContractAction>> {
         let contents = self.contents;
         if table.get("to").is_some() {
-            log.error(table.place_of("to"), "`to` is not for rates")
-                .help("write `least`, `most` or both: a loop chooses within these limits");
+            log.error(table.place_of("to"), "`to` cannot limit a rate").help("write `least`, `most` or both");
             return None;
         }
         let read = |log: &mut Log, key: &str| match table.get(key) {
@@ -165,7 +164,7 @@ impl ContractReader<'_, '_> {
             let operation = contents.operation(id);
             let name = shortened(&operation.name);
             if operation.trigger != Trigger::Periodic {
-                log.error(set.place, format!("`{name}` has no rate of its own"))
+                log.error(set.place, format!("`{name}` follows another operation: it has no own rate"))
                     .help("limit the rate of the periodic operation that leads to it");
                 return None;
             }
@@ -175,7 +174,7 @@ impl ContractReader<'_, '_> {
             };
             let (fastest, slowest) = settings().fold((Span::from_nanos(u64::MAX), Span::ZERO), range);
             if fastest == slowest {
-                log.error(set.place, format!("`{name}` has one rate"))
+                log.error(set.place, format!("`{name}` has a fixed rate"))
                     .label("nothing to limit")
                     .help("write a range for the operation: rate = [\"10Hz\", \"40Hz\"]");
                 return None;

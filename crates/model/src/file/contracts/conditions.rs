@@ -70,7 +70,7 @@ impl ContractReader<'_, '_> {
             return None;
         }
         if of.is_sum() && table.get("as").is_some() {
-            log.error(table.place_of("as"), "`as` of a sum over the window").help("remove it");
+            log.error(table.place_of("as"), "`as` does not apply to a sum over a window").help("remove it");
             return None;
         }
         Some(Condition {
@@ -108,8 +108,9 @@ impl ContractReader<'_, '_> {
                 _ => false,
             });
             let Some(address) = address.filter(|one| *first.get_or_insert(one.key) == one.key) else {
-                let label = if several { "several are operations with the same measure" } else { "not measured" };
-                let message = format!("`{}` cannot be a condition here", shortened(text.value));
+                let label =
+                    if several { "a list contains only operations with the same measure" } else { "not measured" };
+                let message = format!("`{}` is not a condition", shortened(text.value));
                 log.error(text.place, message).label(label).help(KNOWN);
                 return None;
             };
@@ -131,7 +132,7 @@ impl ContractReader<'_, '_> {
         }
         let key = first.filter(|_| !all.is_empty());
         if key.is_none() {
-            log.error(of.place, "`of` names nothing").help(KNOWN);
+            log.error(of.place, "`of` is empty").help(KNOWN);
         }
         Some(match key? {
             key @ ("miss_ratio" | "latency") => measured(key, LatencyScope::Operations(all)),

@@ -69,7 +69,7 @@ impl ContractReader<'_, '_> {
         let (host, quantity) = of.value.strip_prefix("host.")?.split_once('.').unwrap_or((&of.value[5..], ""));
         if HostQuantity::of_name(quantity).is_none() {
             let known = HostQuantity::ALL.map(|(_, name)| name).join(", ");
-            log.error(of.place, format!("a host does not measure `{}`", shortened(quantity)))
+            log.error(of.place, format!("unknown quantity `{}` of a host", shortened(quantity)))
                 .help(format!("write \"host.NAME.QUANTITY\" with one of: {known}"));
             return None;
         }

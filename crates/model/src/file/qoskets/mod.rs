@@ -89,6 +89,7 @@ fn text_of(log: &mut Log, used: AtPlace<&str>, files: &mut TimesFiles<'_>) -> Op
     }
     // A recording has the text, which may differ from that of this version.
     let text = files.given(used.value).or_else(|| shipped::text_of(used.value).map(str::to_owned));
+    let text = text.filter(|text| text.len() <= limits::QOSKET_BYTES);
     match &text {
         Some(text) => files.keep(used.value, text),
         None => {
@@ -97,9 +98,7 @@ fn text_of(log: &mut Log, used: AtPlace<&str>, files: &mut TimesFiles<'_>) -> Op
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => format!("shipped: {}; the name of a file ends with .toml", shipped::names().join(", ")),
             };
-            log.error(used.place, format!("there is no qosket `{}`", shortened(used.value)))
-                .label("not shipped")
-                .help(help);
+            log.error(used.place, format!("unknown qosket `{}`", shortened(used.value))).help(help);
         }
     }
     text
