@@ -6,6 +6,7 @@ use std::fmt::Write;
 use hyoshi_model::{System, read, read_file};
 
 use super::common::random::Choices;
+use super::common::sound::{Account, check_until};
 use super::flight_program::{Region, regions_of, thousands};
 
 fn example(name: &str) -> System {
@@ -157,4 +158,20 @@ fn a_contract_on_demand_serves_more_legs_in_a_thousand_random_systems() {
     assert!(with.0 <= alone.0 && with.1 > alone.1, "{alone:?} {with:?}");
     // Frames that are shorter than all periods of critical work leave different numbers of legs.
     compare(1_000, 20_000);
+}
+
+/// The switch alone does not protect all critical jobs here: some of these systems miss critical deadlines. The proofs
+/// hold.
+#[test]
+fn no_proved_deadline_is_missed_in_random_systems_with_a_switch() {
+    let (mut account, mut missed) = (Account::new(), 0);
+    for seed in (1..=20).chain([99, 162, 192, 317]) {
+        let system =
+            read(&random_system(seed, 20_000), "random.toml", None).unwrap_or_else(|errors| panic!("{errors}"));
+        let system = system.system.with(|contents| contents.contracts.clear());
+        check_until(&system, system.duration, &mut account).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        missed += sums(&system).0;
+    }
+    let proved: u64 = account.values().map(|tally| tally.proved).sum();
+    assert!(proved > 100 && missed > 10, "{proved} proved, {missed} critical misses");
 }

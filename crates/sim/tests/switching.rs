@@ -220,3 +220,25 @@ fn no_response_exceeds_what_is_proved_across_switches() {
     }
     assert!(proved > 1_000 && switches > 500, "{proved} proved, {switches} switches");
 }
+
+/// RMS starts `control` in lane 2, where it stays. From then on lane 1 has all non-critical work, which overloads the
+/// processor.
+#[test]
+fn a_critical_job_that_started_below_all_other_work_may_miss_and_is_not_proved() {
+    let mut build = Build::new("RMS", 1)
+        .periodic("route", 0, 20.0, 4.0)
+        .set(|setting| (setting.legs, setting.phase) = (6, Span::from_nanos(1)))
+        .periodic("display", 0, 50.0, 1.0)
+        .set(|setting| setting.phase = Span::from_nanos(1))
+        .periodic("control", 0, 100.0, 6.0)
+        .critical();
+    build.0.processors[0].overload =
+        Some(Overload { strategy: "RMS+MLF".into(), margin: Span::ZERO, calm: Span::from_secs(1) });
+    assert_eq!(build.count("control", 500.0, JobOutcome::Missed), 1);
+    let system = build.system();
+    let report = analyse(&system, &plan(&system));
+    let control = report.operations().map(|found| found.2).find(|one| one.name == "control").unwrap();
+    assert!(!control.verdict.is_proved() && control.bound_ns.is_none(), "{control:#?}");
+    let [first, last] = &control.alone[..] else { panic!("{control:#?}") };
+    assert!(!first.verdict.is_proved() && last.verdict.is_proved(), "{control:#?}");
+}

@@ -10,7 +10,7 @@ use hyoshi_sched::{AnalysisOptions, Bounds, Plan, Report, Strategies, analyse, a
 use hyoshi_sim::simulate;
 use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome, Probe, TraceEvent};
 
-/// How long each system is simulated.
+/// How long each system is simulated, unless the test says otherwise.
 const HORIZON: Span = Span::from_millis(360);
 
 /// The number of comparisons, by method.
@@ -214,6 +214,11 @@ fn results(report: &Report, last: usize) -> Vec<(usize, RegionResult<'_>)> {
 
 /// The errors in the results of `check` for a system, if any, and the comparisons.
 pub fn check(system: &System, account: &mut Account) -> Result<(), String> {
+    check_until(system, HORIZON, account)
+}
+
+/// The same, in simulations of this length.
+pub fn check_until(system: &System, until: Span, account: &mut Account) -> Result<(), String> {
     let plan = Plan::new(system, &Strategies::built_in()).expect("built-in strategies");
     let report = analyse(system, &plan);
     // If there is time, bounds decide; verdicts without them have to hold, too.
@@ -222,7 +227,7 @@ pub fn check(system: &System, account: &mut Account) -> Result<(), String> {
     let results: Vec<(usize, RegionResult<'_>)> =
         [&report, &verdicts].into_iter().flat_map(|one| results(one, last)).collect();
     let behaviours = behaviours(system);
-    let seen: Vec<Watch> = behaviours.iter().map(|behaviour| watch(behaviour, HORIZON)).collect();
+    let seen: Vec<Watch> = behaviours.iter().map(|behaviour| watch(behaviour, until)).collect();
     for (epoch, result) in &results {
         let mut tally = Tally::default();
         let mut worst = Span::ZERO;
