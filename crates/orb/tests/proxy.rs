@@ -1,4 +1,4 @@
-//! The proxy between clients and servers that are told octet for octet what to do.
+//! The proxy between clients and servers that send given octets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -174,7 +174,7 @@ impl CommonState {
     }
 
     /// Threads of a run that ends before it begins need a clock, too.
-    pub fn begin_to_end(&self) {
+    pub fn begin_if_abandoned(&self) {
         self.clock.get_or_init(MonotonicClock::start);
     }
 

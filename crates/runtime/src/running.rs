@@ -395,7 +395,7 @@ impl RunThreads {
     fn end(&mut self, sink: &mut EventSink<'_>) -> Vec<LateReleases> {
         self.over = true;
         let common = self.common.clone();
-        common.begin_to_end();
+        common.begin_if_abandoned();
         self.sampler.iter().for_each(SamplerThread::end);
         self.ended_at = common.now().min(common.until);
         for part in &self.processors {

@@ -1,8 +1,8 @@
 //! The servers behind a proxy, and references with its addresses in place of theirs.
 
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hyoshi_model::Dscp;
 use hyoshi_os::{Listener, PiMutex, Poller, SocketAddress, Spawn, TcpProperties};
@@ -22,34 +22,47 @@ const REST: std::time::Duration = std::time::Duration::from_millis(100);
 const ADDRESSES: usize = 8;
 
 /// The addresses of a server, in the order of attempts.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct ProxiedServer {
     addresses: Vec<IorEndpoint>,
-    /// Addresses of this machine alone are permitted: loopback and Unix sockets. A server elsewhere must not lead clients
-    /// to services that only users of this machine can reach.
-    local: bool,
+    source: ServerSource,
+}
+
+/// Who names a server. A server must not lead clients to services that they cannot reach themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServerSource {
+    /// The operator of the proxy: any address.
+    Operator,
+    /// A reply of a server on loopback: no Unix socket, as it may check the user of the proxy.
+    LocalReply,
+    /// A reply of another server: no loopback either.
+    Reply,
 }
 
 impl ProxiedServer {
     /// Of a profile; `None` without a usable address.
-    fn of(profile: &IiopProfile<'_>, local: bool) -> Option<ProxiedServer> {
+    fn of(profile: &IiopProfile<'_>, source: ServerSource) -> Option<ProxiedServer> {
         let usable = |endpoint: &IorEndpoint| match endpoint {
             IorEndpoint::Tcp { .. } => true,
-            IorEndpoint::Unix { host, .. } => local && *host == hyoshi_os::host_name(),
+            // A corbaloc has no host: this machine.
+            IorEndpoint::Unix { host, .. } => {
+                source == ServerSource::Operator && (host.is_empty() || *host == hyoshi_os::host_name())
+            }
             IorEndpoint::Tls { .. } => false,
         };
         let addresses: Vec<_> = profile.endpoints().into_iter().filter(usable).take(ADDRESSES).collect();
-        (!addresses.is_empty()).then_some(ProxiedServer { addresses, local })
+        (!addresses.is_empty()).then_some(ProxiedServer { addresses, source })
     }
 
-    /// Whether one of its addresses is of this machine alone.
-    fn is_local(&self) -> bool {
-        self.addresses.iter().any(|endpoint| match endpoint {
+    /// The source of the servers that it names. It resolves names.
+    fn named_source(&self) -> ServerSource {
+        let is_local = |endpoint: &IorEndpoint| match endpoint {
             IorEndpoint::Unix { .. } => true,
             IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => (host.as_str(), *port)
                 .to_socket_addrs()
                 .is_ok_and(|found| found.map(|address| address.ip()).any(of_this_machine)),
-        })
+        };
+        if self.addresses.iter().any(is_local) { ServerSource::LocalReply } else { ServerSource::Reply }
     }
 
     /// A new connection.
@@ -61,7 +74,8 @@ impl ProxiedServer {
                 IorEndpoint::Unix { path, .. } => vec![SocketAddress::Unix(path.into())],
                 IorEndpoint::Tcp { host, port, .. } | IorEndpoint::Tls { host, port, .. } => {
                     let Ok(found) = (host.as_str(), *port).to_socket_addrs() else { continue };
-                    let permitted = found.filter(|address| self.local || !of_this_machine(address.ip()));
+                    let permitted =
+                        found.filter(|address| self.source != ServerSource::Reply || !of_this_machine(address.ip()));
                     permitted.take(ADDRESSES).map(SocketAddress::Tcp).collect()
                 }
             };
@@ -104,7 +118,7 @@ pub(super) struct Redirection {
 impl Redirection {
     pub(super) fn of(ior: &Ior) -> Option<Redirection> {
         ior.iiop().filter_map(Result::ok).find_map(|profile| {
-            let server = Arc::new(ProxiedServer::of(&profile, true)?);
+            let server = Arc::new(ProxiedServer::of(&profile, ServerSource::Operator)?);
             Some(Redirection { server, key: profile.key.into(), version: profile.version() })
         })
     }
@@ -118,6 +132,8 @@ pub(super) struct Routes {
     advertise: Option<String>,
     most: usize,
     listeners: PiMutex<Vec<(Arc<ProxiedServer>, IorEndpoint)>>,
+    /// Set with the first listener.
+    of_replies: OnceLock<ServerSource>,
     ended: AtomicBool,
     /// Wakes the accepting threads at the end.
     pollers: PiMutex<Vec<Arc<Poller>>>,
@@ -128,7 +144,8 @@ impl Routes {
     pub(super) fn new(listening: Listening, advertise: Option<String>, most: usize) -> Option<Routes> {
         let is_tcp = matches!(listening.address, SocketAddress::Tcp(_)) && !listening.secure;
         let (listeners, pollers) = (PiMutex::default(), PiMutex::default());
-        let routes = Routes { listening, advertise, most: most + 1, listeners, ended: AtomicBool::new(false), pollers };
+        let (of_replies, ended) = (OnceLock::new(), AtomicBool::new(false));
+        let routes = Routes { listening, advertise, most: most + 1, listeners, of_replies, ended, pollers };
         is_tcp.then_some(routes)
     }
 
@@ -155,10 +172,10 @@ impl ProxyShared {
     /// Only for the first reference.
     pub(super) fn through(self: &Arc<Self>, ior: &Ior) -> Result<(Ior, ForwardPath), ProxyError> {
         let mut profiles = Vec::new();
-        // The first one is the operator's.
-        let local = self.routes.listeners.lock().first().is_none_or(|(first, _)| first.is_local());
+        // Of replies, after the operator's reference.
+        let source = self.routes.of_replies.get().copied().unwrap_or(ServerSource::Operator);
         for profile in ior.iiop().filter_map(Result::ok).take(ADDRESSES) {
-            let Some(server) = ProxiedServer::of(&profile, local) else { continue };
+            let Some(server) = ProxiedServer::of(&profile, source) else { continue };
             if let Some(endpoint) = self.listen(server)?
                 && let Some(profile) = replaced(&profile, &endpoint)
             {
@@ -182,7 +199,7 @@ impl ProxyShared {
         if let Some((_, own)) = listeners.iter().find(|(_, own)| server.addresses.contains(own)) {
             return Ok(Some(own.clone()));
         }
-        if let Some((_, endpoint)) = listeners.iter().find(|(known, _)| **known == server) {
+        if let Some((_, endpoint)) = listeners.iter().find(|(known, _)| known.addresses == server.addresses) {
             return Ok(Some(endpoint.clone()));
         }
         let is_first = listeners.is_empty();
@@ -202,6 +219,9 @@ impl ProxyShared {
             Err(error) if is_first => return Err(error),
             Err(_) => return Ok(None),
         };
+        if is_first {
+            let _ = self.routes.of_replies.set(server.named_source());
+        }
         let server = Arc::new(server);
         let (shared, to, waits) = (self.clone(), server.clone(), poller.clone());
         let started = Spawn::new("proxy-accept").spawn(move || accept(&shared, &listener, &to, &waits));
@@ -242,5 +262,43 @@ fn accept(shared: &Arc<ProxyShared>, listener: &Listener, server: &Arc<ProxiedSe
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyoshi_wire::ior::ObjectUrl;
+
+    use super::*;
+
+    #[test]
+    fn only_the_operator_names_unix_sockets() {
+        let Ok(ObjectUrl::Corbaloc(corbaloc)) = "corbaloc:omniunix:/run/x:,iiop:localhost:1/key".parse() else {
+            panic!("a corbaloc")
+        };
+        let ior = corbaloc.ior("").unwrap().unwrap();
+        let servers = |source| {
+            let found = ior.iiop().filter_map(Result::ok).filter_map(|profile| ProxiedServer::of(&profile, source));
+            found.flat_map(|server| server.addresses).collect::<Vec<_>>()
+        };
+        for source in [ServerSource::LocalReply, ServerSource::Reply] {
+            assert!(matches!(servers(source)[..], [IorEndpoint::Tcp { .. }]), "{:?}", servers(source));
+        }
+        let all = servers(ServerSource::Operator);
+        assert!(matches!(all[..], [IorEndpoint::Unix { .. }, IorEndpoint::Tcp { .. }]), "{all:?}");
+    }
+
+    #[test]
+    fn servers_on_loopback_name_servers_on_loopback_and_others_do_not() {
+        let named = |address: &str| {
+            let Ok(ObjectUrl::Corbaloc(corbaloc)) = format!("corbaloc:iiop:{address}:1/key").parse() else { panic!() };
+            let ior = corbaloc.ior("").unwrap().unwrap();
+            let profile = ior.iiop().next().unwrap().unwrap();
+            ProxiedServer::of(&profile, ServerSource::Operator).unwrap().named_source()
+        };
+        for address in ["127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+            assert_eq!(named(address), ServerSource::LocalReply, "{address}");
+        }
+        assert_eq!(named("192.0.2.7"), ServerSource::Reply);
     }
 }
