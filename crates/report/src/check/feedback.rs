@@ -300,6 +300,14 @@ fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
             one.unbounded.as_deref().unwrap_or_default()
         )),
     }
+    if let Some(bound) = one.bound_ppm.filter(|bound| of.algorithm.uses_miss_ratio() && one.target_ppm > *bound) {
+        remarks.push(format!(
+            "the table assumes that misses begin at {}, the bound of the analysis; if they begin at a higher utilisation, \
+             the loop rests above {} and settles later, and the step without overload is smaller: simulate it",
+            percent(bound),
+            percent(one.target_ppm)
+        ));
+    }
     if one.may_starve {
         remarks.push("FC-M can fill the CPU: only `cap` and `hard_cap` leave time for other work".into());
     }
