@@ -160,10 +160,9 @@ fn a_contract_on_demand_serves_more_legs_in_a_thousand_random_systems() {
     compare(1_000, 20_000);
 }
 
-/// The switch alone does not protect all critical jobs here: some of these systems miss critical deadlines. The proofs
-/// hold.
+/// Frames that are shorter than all periods of critical work: the first strategy has more levels than the second.
 #[test]
-fn no_proved_deadline_is_missed_in_random_systems_with_a_switch() {
+fn no_critical_and_no_proved_deadline_is_missed_in_random_systems_with_a_switch() {
     let (mut account, mut missed) = (Account::new(), 0);
     for seed in (1..=20).chain([99, 162, 192, 317]) {
         let system =
@@ -173,5 +172,5 @@ fn no_proved_deadline_is_missed_in_random_systems_with_a_switch() {
         missed += sums(&system).0;
     }
     let proved: u64 = account.values().map(|tally| tally.proved).sum();
-    assert!(proved > 100 && missed > 10, "{proved} proved, {missed} critical misses");
+    assert!(proved > 100 && missed == 0, "{proved} proved, {missed} critical misses");
 }
