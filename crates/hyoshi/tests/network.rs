@@ -65,7 +65,7 @@ fn namespaces() -> Option<Namespaces> {
 }
 
 /// A node that is killed with its test.
-struct Node(Option<Child>);
+pub(crate) struct Node(Option<Child>);
 
 impl Drop for Node {
     fn drop(&mut self) {
@@ -77,7 +77,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    fn start(place: &Place, namespaces: &Namespaces, end: usize, words: &str) -> Node {
+    pub(crate) fn start(place: &Place, namespaces: &Namespaces, end: usize, words: &str) -> Node {
         let mut command = namespaces.command(end, env!("CARGO_BIN_EXE_hyoshi"));
         command.args(["run", "system.toml", "--no-report", "--share-cpu", "--verbose"]).args(words.split(' '));
         command.args(["--control", &format!("{end}.sock")]);
@@ -85,12 +85,12 @@ impl Node {
         Node(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
 
-    fn end(mut self) -> Ended {
+    pub(crate) fn end(mut self) -> Ended {
         Ended::of("run", &self.0.take().unwrap().wait_with_output().unwrap())
     }
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < Duration::from_secs(60), "{what} took more than a minute");

@@ -37,6 +37,7 @@ mod idl;
 mod ior;
 mod kernel_bounds;
 mod language;
+mod link_conditions;
 mod manual;
 mod merge;
 mod naming;

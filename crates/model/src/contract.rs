@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use crate::feedback::LatencyScope;
 use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
+use crate::outside::{HostMeasure, LinkMeasure, OutsideMeasure, ReservationMeasure};
 use crate::predicate::Predicate;
 use crate::system::Contents;
 use crate::time::Span;
@@ -43,6 +44,16 @@ pub struct Condition {
     pub over: Option<Span>,
     /// An older sample is stale; `None`: at no age.
     pub max_age: Option<Span>,
+}
+
+impl Condition {
+    /// The time between two samples of a measured value: a second, or a longer period of the contract. It is shorter for
+    /// a short window or a short age, but at least 100 ms.
+    pub fn sampled_every(&self, period: Span) -> Span {
+        let part = |of: Option<Span>, parts| of.map_or(u64::MAX, |of| of.as_nanos() / parts);
+        let longest = part(self.over, 4).min(part(self.max_age, 2));
+        Span::from_secs(1).max(period).min(Span::from_nanos(longest)).max(Span::from_millis(100))
+    }
 }
 
 /// What a condition measures.
@@ -285,11 +296,29 @@ impl Contract {
             | ConditionSource::Strategy(processor)
             | ConditionSource::Endangered(processor) => return *processor,
             ConditionSource::Set(condition) => {
-                let host = contents.conditions[usize::from(*condition)].measure.map(|measure| measure.host);
-                return host.map_or(self.processor, |host| self.processor_on(contents, host));
+                let measure = contents.conditions[usize::from(*condition)].measure;
+                return measure.map_or(self.processor, |measure| self.sampled_on(contents, measure));
             }
         };
         last.map_or(self.processor, |id| contents.operation(*id).on)
+    }
+
+    /// The processor that receives the samples of a measure. An end of a link measures it: its own host, or else the
+    /// first one of the two with a processor.
+    fn sampled_on(&self, contents: &Contents, measure: OutsideMeasure) -> ProcessorId {
+        let is_there = |host: HostId| contents.processors.iter().any(|one| one.host == host);
+        let host = match measure {
+            OutsideMeasure::Host(HostMeasure { host, .. }) => host,
+            OutsideMeasure::Reservation(ReservationMeasure { program, .. }) => {
+                contents.brokered.programs[program.index()].host
+            }
+            OutsideMeasure::Link(LinkMeasure { link, .. }) => {
+                let (one, other) = contents.links[usize::from(link)].between;
+                let own = contents.processor(self.processor).host;
+                if other == own || !is_there(one) { other } else { one }
+            }
+        };
+        self.processor_on(contents, host)
     }
 
     /// Its own processor, if that is on the host; otherwise the first one there.
@@ -348,6 +377,12 @@ pub fn regions_of(value: i64, regions: usize) -> Option<[Option<u16>; 2]> {
 }
 
 impl Contents {
+    /// The uses of a value from outside in contracts, by its position in [`Contents::conditions`].
+    pub fn uses_of_condition(&self, place: u16) -> impl Iterator<Item = (&Contract, &Condition)> {
+        let all = self.contracts.iter().flat_map(|one| one.conditions.iter().map(move |condition| (one, condition)));
+        all.filter(move |(_, condition)| condition.of == ConditionSource::Set(place))
+    }
+
     /// The values of contracts that one host sends to another, with their positions.
     pub fn contract_routes_between(&self, from: HostId, to: HostId) -> Vec<(u16, ContractRoute)> {
         let host = |processor: ProcessorId| self.processor(processor).host;

@@ -102,7 +102,10 @@ pub use hard_cap::{HardCap, OnOverload};
 pub use ids::*;
 pub use network::{Dscp, NetworkDevice, TrafficClass};
 pub use object::{ClientCeiling, ClientName, ClientRates, ServedObject};
-pub use outside::{HostMeasure, HostQuantity, OutsideCondition};
+pub use outside::{
+    HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition, OutsideMeasure, ReservationMeasure,
+    ReservationQuantity,
+};
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use standby::Admissions;

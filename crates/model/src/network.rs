@@ -12,6 +12,8 @@ use core::str::FromStr;
 pub struct Dscp(u8);
 
 impl Dscp {
+    /// The default class (RFC 4594).
+    pub const CS0: Dscp = Dscp(0);
     /// Expedited forwarding (RFC 3246): packets of critical completions.
     pub const EF: Dscp = Dscp(46);
 

@@ -2,15 +2,44 @@
 
 use alloc::string::String;
 
-use crate::ids::HostId;
+use crate::ids::{HostId, ProgramId};
 
 /// A condition with values from outside of the dispatcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideCondition {
     /// Its name; `host.NAME.temperature` and similar for a measured one. Names of others have no dots.
     pub name: String,
-    /// What measures it; `None` if epochs, operators and programs set it.
-    pub measure: Option<HostMeasure>,
+    /// What is measured; `None` if epochs, operators and programs set it.
+    pub measure: Option<OutsideMeasure>,
+}
+
+/// What a run measures outside of the dispatcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutsideMeasure {
+    /// A quantity of a host.
+    Host(HostMeasure),
+    /// A quantity of a link.
+    Link(LinkMeasure),
+    /// A quantity of a reservation.
+    Reservation(ReservationMeasure),
+}
+
+/// What the nodes of its hosts measure of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkMeasure {
+    /// The position of the link in [`Contents::links`](crate::Contents::links).
+    pub link: u16,
+    /// The quantity.
+    pub quantity: LinkQuantity,
+}
+
+/// What the CPU broker reports of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservationMeasure {
+    /// The program.
+    pub program: ProgramId,
+    /// The quantity.
+    pub quantity: ReservationQuantity,
 }
 
 /// What a host measures of itself.
@@ -63,5 +92,62 @@ impl HostQuantity {
     /// True if the CPU broker reports it.
     pub fn is_of_broker(self) -> bool {
         matches!(self, HostQuantity::BrokerAsked | HostQuantity::BrokerGranted | HostQuantity::BrokerContention)
+    }
+}
+
+/// A quantity of a link, in both directions together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkQuantity {
+    /// The share of messages that were lost, from 0 to 1.
+    Loss,
+    /// Transported data, in bit/s.
+    Throughput,
+    /// Half of a round trip, in seconds.
+    Delay,
+}
+
+impl LinkQuantity {
+    /// All, with their names in files.
+    pub const ALL: [(LinkQuantity, &str); 3] =
+        [(LinkQuantity::Loss, "loss"), (LinkQuantity::Throughput, "throughput"), (LinkQuantity::Delay, "delay")];
+
+    /// The quantity of a name in files.
+    pub fn of_name(name: &str) -> Option<LinkQuantity> {
+        LinkQuantity::ALL.into_iter().find(|(_, known)| *known == name).map(|(quantity, _)| quantity)
+    }
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        LinkQuantity::ALL[self as usize].1
+    }
+}
+
+/// A quantity of a reservation, as a part of one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReservationQuantity {
+    /// What the program requests.
+    Asked,
+    /// What the broker grants to it.
+    Granted,
+    /// What it uses.
+    Usage,
+}
+
+impl ReservationQuantity {
+    /// All, with their names in files.
+    pub const ALL: [(ReservationQuantity, &str); 3] = [
+        (ReservationQuantity::Asked, "asked"),
+        (ReservationQuantity::Granted, "granted"),
+        (ReservationQuantity::Usage, "usage"),
+    ];
+
+    /// The quantity of a name in files.
+    pub fn of_name(name: &str) -> Option<ReservationQuantity> {
+        ReservationQuantity::ALL.into_iter().find(|(_, known)| *known == name).map(|(quantity, _)| quantity)
+    }
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        ReservationQuantity::ALL[self as usize].1
     }
 }

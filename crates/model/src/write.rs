@@ -20,7 +20,7 @@ use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ClientRates, ServedObject};
-use crate::outside::{HostMeasure, OutsideCondition};
+use crate::outside::OutsideCondition;
 use crate::program::{AdvocateWords, Broker};
 use crate::standby::Admissions;
 use crate::system::{
@@ -408,13 +408,11 @@ fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dy
     }
 }
 
-/// `condition.NAME`, or `host.NAME.QUANTITY`.
-fn condition_address(system: &System, condition: &OutsideCondition) -> String {
+/// `condition.NAME`, or the name of a measured one, such as `host.NAME.QUANTITY`.
+fn condition_address(condition: &OutsideCondition) -> String {
     match condition.measure {
         None => format!("condition.{}", plain(&condition.name)),
-        Some(HostMeasure { host, quantity }) => {
-            format!("host.{}.{}", plain(&system.hosts[host.index()].name), quantity.name())
-        }
+        Some(_) => condition.name.split('.').map(plain).collect::<Vec<_>>().join("."),
     }
 }
 
@@ -440,7 +438,7 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
         ConditionSource::Latency(scope) => of(scope, "latency"),
         ConditionSource::Set(condition) => {
-            quoted(&condition_address(system, &system.conditions[usize::from(*condition)]))
+            quoted(&condition_address(&system.conditions[usize::from(*condition)]))
         }
         ConditionSource::Utilisation(id) => processor(*id, "utilisation"),
         ConditionSource::Demand(scope) => jobs(scope, "demand"),
@@ -1094,7 +1092,7 @@ fn environment_sets(system: &System, epoch: usize) -> Vec<String> {
         let differs = if epoch > 0 { value != before.condition(place) } else { is_measured };
         if let Some(value) = value.filter(|_| differs) {
             let key = if is_measured { "" } else { ".value" };
-            let address = format!("{}{key}", condition_address(system, condition));
+            let address = format!("{}{key}", condition_address(condition));
             sets.push(format!("\"{address}\" = {}", number(value)));
         }
     }

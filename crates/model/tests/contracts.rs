@@ -1,7 +1,8 @@
 //! Contracts: what the file means, and that it is written back.
 
 use hyoshi_model::{
-    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope, OperationId, Span,
+    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope, OperationId,
+    OutsideMeasure, Span,
     Stay, WindowSummary, read,
 };
 
@@ -172,7 +173,7 @@ fn measured_conditions_and_outside_actions_are_read_as_written_and_written_as_re
     let one = &system.contracts[0];
     // Its host has the second processor.
     assert_eq!(one.processor.index(), 1);
-    let measured = |quantity| Some(HostMeasure { host: HostId(1), quantity });
+    let measured = |quantity| Some(OutsideMeasure::Host(HostMeasure { host: HostId(1), quantity }));
     let conditions: Vec<_> = system.conditions.iter().map(|one| (one.name.as_str(), one.measure)).collect();
     let temperature = ("host.station.temperature", measured(HostQuantity::Temperature));
     let asked = ("host.station.broker.asked", measured(HostQuantity::BrokerAsked));
@@ -220,4 +221,71 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
         let errors = read(&text, "x.toml", None).expect_err(to).to_string();
         assert!(errors.contains(error), "{to}: {errors}");
     }
+}
+
+const LINKS: &str = "name = 'links'\nduration = '9s'\n[host.sky]\n[host.drone]\n[host.station]\n\
+    [processor.ground]\nhost = 'station'\n[processor.airframe]\nhost = 'drone'\n\
+    [[link]]\nbetween = ['drone', 'station']\ndelay = '1ms'\n\
+    [[link]]\nbetween = ['sky', 'drone']\ndelay = '1ms'\n\
+    [operation.sense]\non = 'airframe'\nrate = ['5Hz', '50Hz']\nwcet = '1ms'\n\
+    [reservation.player]\nhost = 'station'\nperiod = '40ms'\ntakes = '4ms'\n\
+    [contract.link]\n[contract.link.watch]\nloss = { of = 'link.drone-station.loss', over = '1s', max_age = '3s' }\n\
+    bits = { of = 'link.station-drone.throughput' }\nagain = { of = 'link.station-drone.loss' }\n\
+    up = { of = 'link.sky-drone.delay' }\nasked = { of = 'reservation.player.asked', max_age = '5s' }\n\
+    [[contract.link.region]]\nname = 'thin'\nenter = 'stale(loss) || loss > 0.02'\n\
+    do = [{ set = 'operation.sense.rate', most = '10Hz' }]\n[[contract.link.region]]\nname = 'normal'\n\
+    [[epoch]]\nat = '5s'\nset = { 'link.drone-station.loss' = '5%', 'reservation.player.asked' = 0.4 }\n";
+
+#[test]
+fn conditions_of_links_and_reservations_are_read_as_written_and_written_as_read() {
+    let system = read(LINKS, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let names: Vec<_> = system.conditions.iter().map(|one| one.name.as_str()).collect();
+    let expected =
+        ["link.drone-station.loss", "link.drone-station.throughput", "link.sky-drone.delay", "reservation.player.asked"];
+    assert_eq!(names, expected);
+    let one = &system.contracts[0];
+    let sources: Vec<_> = one.conditions.iter().map(|one| one.of.clone()).collect();
+    assert_eq!(sources, [0, 1, 0, 2, 3].map(ConditionSource::Set));
+    // The first end of the first link; `sky` has no processor.
+    let on: Vec<_> = sources.iter().map(|of| one.measured_on(&system, of).index()).collect();
+    assert_eq!((one.processor.index(), &on[..]), (1, &[1, 1, 1, 1, 0][..]));
+    let elsewhere = LINKS.replace("[contract.link]\n", "[contract.link]\non = 'ground'\n");
+    let moved = read(&elsewhere, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let on: Vec<_> = sources.iter().map(|of| moved.contracts[0].measured_on(&moved, of).index()).collect();
+    assert_eq!(on, [0, 0, 0, 1, 0]);
+    assert_eq!(system.epochs[1].environment.condition(3), Some(400_000));
+    let written = hyoshi_model::write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    assert_eq!(again, system);
+}
+
+#[test]
+fn conditions_of_unknown_links_and_reservations_are_refused() {
+    for (from, to, error) in [
+        ("'link.drone-station.loss', over", "'link.drone-station.noise', over", "unknown quantity `noise` of a link"),
+        ("'link.drone-station.loss', over", "'link.drone.loss', over", "there is no link `drone`"),
+        ("'link.drone-station.loss', over", "'link.loss', over", "unknown quantity `` of a link"),
+        ("'reservation.player.asked', max", "'reservation.play.asked', max", "there is no reservation `play`"),
+        (
+            "'reservation.player.asked', max",
+            "'reservation.player.takes', max",
+            "unknown quantity `takes` of a reservation",
+        ),
+        ("'reservation.player.asked' = 0.4", "'reservation.player.usage' = 0.4", "no contract watches"),
+    ] {
+        let text = LINKS.replacen(from, to, 1);
+        assert_ne!(text, LINKS);
+        let errors = read(&text, "x.toml", None).unwrap_err().to_string();
+        assert!(errors.contains(error), "{error}: {errors}");
+    }
+}
+
+#[test]
+fn measured_conditions_are_sampled_often_enough_for_their_window_and_age() {
+    let system = read(LINKS, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let every = |place: usize| system.contracts[0].conditions[place].sampled_every(Span::from_millis(100));
+    assert_eq!([0, 1, 4].map(every), [250, 1000, 1000].map(Span::from_millis));
+    let mut short = system.contracts[0].conditions[0].clone();
+    short.max_age = Some(Span::from_millis(50));
+    assert_eq!(short.sampled_every(Span::from_secs(7)), Span::from_millis(100));
 }

@@ -226,6 +226,8 @@ fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, ses
             let Ok(jumped) = known.measure(trip) else { return (PeerLink::Refused, "impossible times".to_owned()) };
             known.progress = Some(its);
             known.confirm(completions, answer.arrived);
+            let own = peer.link_counts(shared.tcp_counts(at));
+            peer.link.lock().exchange(own, (back, trip.one_way()), answer.link);
             let ahead = known.ahead(back, Some(&mine));
             if let Some(ahead) = ahead {
                 peer.ahead.store(ahead.offset, Ordering::Relaxed);

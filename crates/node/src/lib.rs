@@ -33,6 +33,7 @@ mod operators;
 mod outlet;
 mod payload;
 mod peer;
+mod peer_links;
 mod peers;
 mod rates;
 mod served;

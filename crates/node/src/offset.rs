@@ -12,6 +12,8 @@
 
 use std::collections::VecDeque;
 
+use hyoshi_model::Span;
+
 /// The times of one round trip, in ns: `sent` and `back` on the own clock, `received` and `answered` on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
@@ -23,6 +25,14 @@ pub struct RoundTrip {
     pub answered: u64,
     /// When the answer arrived.
     pub back: u64,
+}
+
+impl RoundTrip {
+    /// Half of the time on the way.
+    pub fn one_way(&self) -> Span {
+        let there = self.answered.saturating_sub(self.received);
+        Span::from_nanos(self.back.saturating_sub(self.sent).saturating_sub(there) / 2)
+    }
 }
 
 /// The lead of a clock, and its error bound, in ns.

@@ -300,7 +300,7 @@ impl WholeSystem {
         system: Arc<System>,
         socket: &Path,
         events: Option<EventChannel>,
-        RunHandles { threads, admissions, contracts, machine }: RunHandles,
+        RunHandles { threads, admissions, contracts, machine, .. }: RunHandles,
         interrupt: Interrupt,
     ) -> Result<WholeSystem, NodeError> {
         let begun: Arc<OnceLock<(MonotonicClock, [u8; 16])>> = Arc::default();

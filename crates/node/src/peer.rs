@@ -12,11 +12,12 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use hyoshi_model::{HostId, Instant, Span};
-use hyoshi_os::PiMutex;
-use hyoshi_runtime::IncomingCompletions;
+use hyoshi_os::{PiMutex, TcpCounts};
+use hyoshi_runtime::{IncomingCompletions, LinkCounts};
 
 use crate::agreement::{NodeProgress, Present};
 use crate::departures::Departing;
+use crate::idl::hyoshi_node as wire;
 use crate::offset::{ClockOffset, Estimate, Impossible, RoundTrip};
 
 /// Round trips before instant 0 is converted from another clock.
@@ -70,6 +71,42 @@ pub(crate) struct OtherHost {
     pub too_fast: AtomicU64,
     pub outputs: OutputCounts,
     pub inbox: PiMutex<Inbox>,
+    pub link: PiMutex<LinkTraffic>,
+}
+
+/// The counts of the link to a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LinkTraffic {
+    /// Of the connections from here.
+    own: wire::LinkCounts,
+    /// The last exchange: when, half of its round trip, and the counts of the peer.
+    exchanged: Option<(u64, Span, wire::LinkCounts)>,
+}
+
+impl LinkTraffic {
+    /// At `at`, the peer has answered with its counts.
+    pub fn exchange(&mut self, own: wire::LinkCounts, (at, delay): (u64, Span), its: wire::LinkCounts) {
+        self.own = own;
+        self.exchanged = Some((at, delay, its));
+    }
+
+    /// Of the connections from here.
+    pub fn own(&self) -> wire::LinkCounts {
+        self.own
+    }
+
+    /// Both directions together, at the last exchange.
+    pub fn counts(&self) -> Option<LinkCounts> {
+        let (at, delay, its) = self.exchanged?;
+        let own = self.own;
+        Some(LinkCounts {
+            at,
+            sent: own.sent.saturating_add(its.sent),
+            lost: own.lost.saturating_add(its.lost),
+            octets: own.octets.saturating_add(its.octets),
+            delay,
+        })
+    }
 }
 
 /// Counts of outputs for replicas.
@@ -133,6 +170,8 @@ pub(crate) struct Inbox {
     /// number.
     pub carried: u64,
     pub sequence: u64,
+    /// Those of earlier sessions that arrived so.
+    pub carried_before: u64,
     /// Completions of earlier sessions that did not arrive, by their sequence numbers.
     pub missing_before: u64,
     /// Connections of this session that strangers do not displace.
@@ -176,6 +215,7 @@ impl Inbox {
 
     pub fn begin_session(&mut self) {
         self.missing_before = self.missing();
+        self.carried_before = self.carried_before.saturating_add(self.carried);
         (self.arrived, self.carried, self.sequence, self.protected) = (0, 0, 0, 0);
     }
 }
@@ -258,6 +298,22 @@ impl OtherHost {
             too_fast: none(),
             outputs: OutputCounts::default(),
             inbox: PiMutex::new(inbox),
+            link: PiMutex::default(),
+        }
+    }
+
+    /// What the connections to it have counted. `tcp` is of all TCP connections that were opened to it.
+    pub fn link_counts(&self, tcp: TcpCounts) -> wire::LinkCounts {
+        let (carried, missing) = {
+            let inbox = self.inbox.lock();
+            (inbox.carried_before.saturating_add(inbox.carried), inbox.missing())
+        };
+        let unsent = self.unsent.load(Ordering::Relaxed);
+        let sum = |counts: &[u64]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        wire::LinkCounts {
+            sent: sum(&[tcp.segments, unsent, carried, missing]),
+            lost: sum(&[tcp.repeated, unsent, missing]),
+            octets: tcp.octets,
         }
     }
 

@@ -27,6 +27,7 @@ use crate::offset::Estimate;
 use crate::operators::{self, ForOperators, OperatorAccess, build, close_to_others, listen};
 use crate::outlet::PeerOutlet;
 use crate::peer::{OtherHost, PeerLink};
+use crate::peer_links::PeerLinks;
 use crate::served::{ALIVE, ForPeers, node_standing, standing};
 use crate::shared::{NodeState, PeerEvent, random, since_origin, taking_part};
 use crate::threads::{OperatedThreads, RunSource, begin_of};
@@ -252,6 +253,7 @@ impl NodePeers {
         let shared = Arc::new(NodeState::new(system.clone(), host, text, interrupt, tls.is_some(), events.clone()));
         let handles = node.handles();
         let threads = shared.threads.get_or_init(|| handles.threads).clone();
+        handles.links.set(Box::new(PeerLinks(Arc::downgrade(&shared))));
         for arrivals in node.take_arrivals() {
             if let Some(peer) = shared.peers.iter().find(|peer| peer.host == arrivals.from()) {
                 peer.inbox.lock().arrivals = Some(arrivals);
@@ -316,13 +318,17 @@ impl NodePeers {
                         })?;
                     }
                     (None, (false, _)) => {
-                        let (sender, wake) = (iiop(Arc::new(stubs(None)?)), departures.wake());
+                        let bulk = Arc::new(stubs(None)?);
+                        let _ = peers.shared.bulk_dials[at].set(bulk.clone());
+                        let (sender, wake) = (iiop(bulk), departures.wake());
                         peers.send_on_lanes(to, cpu, departures, |all| {
                             PeerOutlet::new((shared, at), all, wake, sender, true)
                         })?;
                     }
                     (None, (true, true)) => {
-                        let (first, rest) = (iiop(dial), iiop(Arc::new(stubs(None)?)));
+                        let rest = Arc::new(stubs(None)?);
+                        let _ = peers.shared.bulk_dials[at].set(rest.clone());
+                        let (first, rest) = (iiop(dial), iiop(rest));
                         let mut slow = None;
                         let wake = departures.wake();
                         peers.send_on_lanes(to, cpu, departures, |all| {

@@ -179,7 +179,8 @@ impl wire::Peer for ForPeers {
             std::thread::sleep(PENALTY);
         }
         let state = (&*self.0.progress.lock()).into();
-        Ok(wire::Answer { state, received, sent: self.0.now(), arrived })
+        let link = peer.link.lock().own();
+        Ok(wire::Answer { state, received, sent: self.0.now(), arrived, link })
     }
 
     fn complete(&self, session: u64, what: &wire::Completion, payload: &[u8]) -> Result<(), SystemException> {

@@ -47,6 +47,8 @@ pub(crate) struct NodeState {
     pub channel: Option<EventChannel>,
     /// By peer: its object at its endpoints.
     pub dials: Vec<OnceLock<Arc<PeerStubs>>>,
+    /// By peer: the same for completions that are not critical, if these have a connection of their own.
+    pub bulk_dials: Vec<OnceLock<Arc<PeerStubs>>>,
     /// The parameters of threads that move between hosts.
     pub hops: HopParameters,
     /// The threads of chains.
@@ -151,7 +153,8 @@ impl NodeState {
             })
             .collect();
         let wakes = peers.iter().map(|_| Arc::default()).collect();
-        let dials = peers.iter().map(|_| OnceLock::new()).collect();
+        let dials = || peers.iter().map(|_| OnceLock::new()).collect();
+        let (dials, bulk_dials) = (dials(), dials());
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest.as_ref());
@@ -171,6 +174,7 @@ impl NodeState {
             uses_tls,
             channel,
             dials,
+            bulk_dials,
             threads: OnceLock::new(),
             wakes,
             events: PiMutex::new(VecDeque::new()),

@@ -41,7 +41,7 @@ impl OtherClock {
 impl Peer for OtherClock {
     fn exchange(&self, _: u64, mine: &wire::Progress) -> Result<wire::Answer, ExchangeError> {
         let received = self.at(now());
-        Ok(wire::Answer { state: *mine, received, sent: self.at(now()), arrived: 0 })
+        Ok(wire::Answer { state: *mine, received, sent: self.at(now()), arrived: 0, link: wire::LinkCounts::default() })
     }
     fn introduce(&self, _: &wire::Introduction) -> Result<wire::Welcome, IntroduceError> {
         unreachable!("no test calls it")

@@ -75,7 +75,7 @@ impl Peer for Other {
         // A caller that still gathers has no run that it could join.
         let gathering = self.begun.is_none() && mine.gathering;
         let state = wire::Progress { gathering, impatient: false, run, origin };
-        Ok(wire::Answer { state, received, sent: self.clock(), arrived: 0 })
+        Ok(wire::Answer { state, received, sent: self.clock(), arrived: 0, link: wire::LinkCounts::default() })
     }
 
     fn complete(&self, _: u64, _: &wire::Completion, _: &[u8]) -> Result<(), SystemException> {

@@ -98,6 +98,11 @@ impl MaybeTlsStream {
         self.socket.ready(output, timeout)
     }
 
+    /// The socket, for observers.
+    pub(crate) fn socket(&self) -> &SocketStream {
+        &self.socket
+    }
+
     /// Sets the class of sent packets.
     pub(crate) fn set_dscp(&self, dscp: Dscp) -> io::Result<()> {
         self.socket.set_dscp(dscp)

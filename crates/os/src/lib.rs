@@ -66,6 +66,7 @@ pub mod signals;
 pub mod slot;
 pub mod steal;
 pub mod switches;
+mod tcp_counts;
 pub mod thread;
 pub mod throttle;
 pub mod trusted;
@@ -88,7 +89,7 @@ pub use machine_load::MachineReader;
 pub use memory::{lock_memory, prefault};
 pub use namespace_lock::NamespaceLock;
 pub use net::{
-    Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, host_name,
+    Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, WeakSocketStream, host_name,
     raise_file_limit,
 };
 pub use notify::Notifier;
@@ -98,6 +99,7 @@ pub use signals::{Hangup, Interrupt};
 pub use slot::AtomicSlot;
 pub use steal::StealReader;
 pub use switches::{CpuSwitches, SwitchSource, SwitchVisibility, Switched, thread_name};
+pub use tcp_counts::TcpCounts;
 pub use thread::{
     Granted, Scheduled, Spawn, SpawnedThread, ThreadHandle, ThreadPolicy, may_leave_idle, own_cpu, own_cpu_time,
     own_thread, own_threads, pin_to, set_own_policy,

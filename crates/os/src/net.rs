@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use hyoshi_model::Dscp;
@@ -23,6 +24,8 @@ use rustix::net::{
     shutdown, socket_with,
 };
 use rustix::time::Timespec;
+
+use crate::tcp_counts::TcpCounts;
 
 /// Connections that the kernel queues until they are accepted, at most net.core.somaxconn (4,096 since Linux 5.4).
 pub(crate) const BACKLOG: i32 = 4096;
@@ -51,10 +54,26 @@ pub enum May {
 /// A connected stream socket.
 #[derive(Debug)]
 pub struct SocketStream {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     tcp: bool,
     /// The DSCP that was set; above 63 if none was set.
-    dscp: AtomicU8,
+    dscp: Arc<AtomicU8>,
+}
+
+/// A connected stream socket that its owner may close at any time.
+#[derive(Clone, Debug)]
+pub struct WeakSocketStream {
+    socket: Weak<OwnedFd>,
+    tcp: bool,
+    dscp: Arc<AtomicU8>,
+}
+
+impl WeakSocketStream {
+    /// The socket, if it is open. Do not keep it: it stays open until then.
+    pub fn upgrade(&self) -> Option<SocketStream> {
+        let WeakSocketStream { socket, tcp, dscp } = self;
+        Some(SocketStream { socket: socket.upgrade()?, tcp: *tcp, dscp: dscp.clone() })
+    }
 }
 
 /// The process at the other end of a Unix socket, from the kernel (unix(7), SO_PEERCRED, SO_PEERGROUPS): the one that
@@ -117,7 +136,17 @@ const UNACKNOWLEDGED_MS: u32 = 30_000;
 
 impl SocketStream {
     pub(crate) fn new(socket: OwnedFd, tcp: bool) -> SocketStream {
-        SocketStream { socket, tcp, dscp: AtomicU8::new(u8::MAX) }
+        SocketStream { socket: Arc::new(socket), tcp, dscp: Arc::new(AtomicU8::new(u8::MAX)) }
+    }
+
+    /// For observers that do not keep it open.
+    pub fn downgrade(&self) -> WeakSocketStream {
+        WeakSocketStream { socket: Arc::downgrade(&self.socket), tcp: self.tcp, dscp: self.dscp.clone() }
+    }
+
+    /// Its segments and octets so far; `None` for a Unix socket, and if the kernel does not count them.
+    pub fn tcp_counts(&self) -> Option<TcpCounts> {
+        if self.tcp { TcpCounts::of(self.socket.as_fd()) } else { None }
     }
 
     /// Connects within `timeout`.
@@ -431,7 +460,8 @@ impl Listener {
                 socket.tune(&properties)?;
                 rustix::net::bind(&socket, address)?;
                 rustix::net::listen(&socket, BACKLOG)?;
-                let socket = TcpListener::from(socket.socket);
+                let socket = Arc::into_inner(socket.socket).expect("a new socket has one owner");
+                let socket = TcpListener::from(socket);
                 let address = SocketAddress::Tcp(socket.local_addr()?);
                 Ok(Listener { socket: ListeningSocket::Tcp(socket), address, properties })
             }

@@ -13,6 +13,7 @@ use crate::client_rates::ClientPeriods;
 use crate::contract_updates::ContractUpdates;
 use crate::coordination::GroupSamples;
 use crate::ended::EndedBy;
+use crate::link_monitor::LinkAccessSlot;
 use crate::moves::OperationMoves;
 use crate::replica::LatestOutputs;
 
@@ -48,6 +49,8 @@ pub(crate) struct CommonState {
     pub client_periods: Vec<ClientPeriods>,
     /// Values of contracts for other processors.
     pub contract_updates: ContractUpdates,
+    /// The connections to the nodes of other hosts.
+    pub link_access: LinkAccessSlot,
     /// Samples for the coordinators of groups.
     pub groups: GroupSamples,
     /// Moves of operations between processors; `None` if none could move.
@@ -114,6 +117,7 @@ impl CommonState {
             rates: AdaptedRates::new(&system),
             client_periods: system.processor_ids().map(|id| ClientPeriods::new(&system, id)).collect(),
             contract_updates: ContractUpdates::new(&system),
+            link_access: LinkAccessSlot::default(),
             groups,
             moves: OperationMoves::of(&system),
             releases,

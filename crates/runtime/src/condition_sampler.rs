@@ -5,19 +5,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyoshi_model::{Condition, ConditionSource, Contract, HostQuantity, Span, System};
+use hyoshi_model::{
+    HostMeasure, HostQuantity, Instant, OutsideMeasure, ReservationMeasure, ReservationQuantity, Span,
+};
 use hyoshi_os::sensors::MachineSensors;
 use hyoshi_os::{MachineReader, SpawnedThread, Wake};
 
 use crate::common::CommonState;
 use crate::contract_control::ContractControl;
 use crate::ended::RunNote;
-use crate::region_actions::{BrokerAccess, BrokerLoad};
+use crate::link_monitor::LinkMonitors;
+use crate::region_actions::{BrokerAccess, BrokerLoad, ProgramLoad};
 
-/// The time between two samples, if contracts and ages do not need others.
-const EVERY: Span = Span::from_secs(1);
-
-/// The shortest time between two samples.
+/// The time to the first sample, and the shortest time between two samples.
 const SHORTEST: Span = Span::from_millis(100);
 
 /// Samples the measured conditions of the contracts here.
@@ -27,6 +27,7 @@ pub(crate) struct ConditionSampler {
     measured: Vec<MeasuredCondition>,
     every: Span,
     sources: MeasureSources,
+    links: LinkMonitors,
     signal: Arc<SamplerSignal>,
 }
 
@@ -41,9 +42,45 @@ pub(crate) struct MeasureSources {
 struct MeasuredCondition {
     /// Its position in the system.
     place: u16,
-    quantity: HostQuantity,
+    measure: OutsideMeasure,
+    /// When a task had reported how much CPU time, and how often.
+    reported: Option<(Instant, ProgramLoad)>,
     samples: u64,
     failed: u64,
+}
+
+impl MeasuredCondition {
+    /// The part of one CPU that a task has used since the last sample with a new report.
+    fn used_since_last(&mut self, now: Instant, found: &ProgramLoad) -> Sampled {
+        let known = self.reported.filter(|(_, last)| last.reports <= found.reports && last.used <= found.used);
+        match known {
+            Some((_, last)) if last.reports == found.reports => Sampled::Nothing,
+            Some((at, last)) if now > at => {
+                self.reported = Some((now, *found));
+                let used = found.used.saturating_sub(last.used);
+                Sampled::Value(used.as_secs_f64() / now.since(at).as_secs_f64())
+            }
+            _ => {
+                self.reported = Some((now, *found));
+                Sampled::Nothing
+            }
+        }
+    }
+}
+
+/// What a source has for a condition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sampled {
+    Value(f64),
+    /// Nothing new since the last sample.
+    Nothing,
+    Failed,
+}
+
+impl From<Option<f64>> for Sampled {
+    fn from(value: Option<f64>) -> Self {
+        value.filter(|value| value.is_finite()).map_or(Sampled::Failed, Sampled::Value)
+    }
 }
 
 /// Begins the thread, and ends it.
@@ -66,31 +103,24 @@ impl fmt::Debug for ConditionSampler {
     }
 }
 
-/// The uses of a condition in contracts.
-fn uses(system: &System, place: u16) -> impl Iterator<Item = (&Contract, &Condition)> {
-    let all = system.contracts.iter().flat_map(|contract| contract.conditions.iter().map(move |one| (contract, one)));
-    all.filter(move |(_, condition)| condition.of == ConditionSource::Set(place))
-}
-
 impl ConditionSampler {
     /// `None` if the contracts of this process have no measured condition.
     pub fn new(common: &Arc<CommonState>, contracts: ContractControl, sources: MeasureSources) -> Option<Self> {
         let system = &common.system;
         let here = |place: u16| {
-            uses(system, place).filter(|(contract, one)| common.runs(contract.measured_on(system, &one.of)))
+            let uses = system.uses_of_condition(place);
+            uses.filter(|(contract, one)| common.runs(contract.measured_on(system, &one.of)))
         };
         let measured = (0..).zip(&system.conditions).filter_map(|(place, condition)| {
             let measure = condition.measure.filter(|_| here(place).next().is_some())?;
-            Some(MeasuredCondition { place, quantity: measure.quantity, samples: 0, failed: 0 })
+            Some(MeasuredCondition { place, measure, reported: None, samples: 0, failed: 0 })
         });
         let measured: Vec<MeasuredCondition> = measured.collect();
-        let every = |(contract, condition): (&Contract, &Condition)| {
-            let age = condition.max_age.unwrap_or(Span::from_nanos(u64::MAX));
-            EVERY.max(contract.period).min(Span::from_nanos(age.as_nanos() / 2)).max(SHORTEST)
-        };
-        let every = measured.iter().flat_map(|one| here(one.place).map(every)).min()?;
+        let uses = measured.iter().flat_map(|one| here(one.place));
+        let every = uses.map(|(contract, condition)| condition.sampled_every(contract.period)).min()?;
+        let links = LinkMonitors::new(common);
         let (common, signal) = (common.clone(), Arc::default());
-        Some(ConditionSampler { common, contracts, measured, every, sources, signal })
+        Some(ConditionSampler { common, contracts, measured, every, sources, links, signal })
     }
 
     /// Starts the thread; it sleeps.
@@ -118,23 +148,43 @@ impl ConditionSampler {
     }
 
     fn sample(&mut self, cpu: &mut Option<MachineReader>) {
-        let needs_broker = self.measured.iter().any(|one| one.quantity.is_of_broker());
-        let broker = self.sources.broker.as_ref().filter(|_| needs_broker);
+        let of_broker = |one: &MeasuredCondition| match one.measure {
+            OutsideMeasure::Host(HostMeasure { quantity, .. }) => quantity.is_of_broker(),
+            OutsideMeasure::Reservation(_) => true,
+            OutsideMeasure::Link(_) => false,
+        };
+        let broker = self.sources.broker.as_ref().filter(|_| self.measured.iter().any(of_broker));
         let load = broker.and_then(|broker| broker.load());
+        self.links.read();
         for one in &mut self.measured {
-            let value = match one.quantity {
-                HostQuantity::Temperature => self.sources.sensors.temperature(),
-                HostQuantity::Battery => self.sources.sensors.battery(),
-                HostQuantity::Cpu => cpu.as_mut().and_then(MachineReader::since_last).map(|ppm| f64::from(ppm) / 1e6),
-                HostQuantity::BrokerAsked => load.map(|load| load.asked),
-                HostQuantity::BrokerGranted => load.map(|load| load.granted),
-                HostQuantity::BrokerContention => load.map(BrokerLoad::contention),
+            let sampled = match one.measure {
+                OutsideMeasure::Host(HostMeasure { quantity, .. }) => Sampled::from(match quantity {
+                    HostQuantity::Temperature => self.sources.sensors.temperature(),
+                    HostQuantity::Battery => self.sources.sensors.battery(),
+                    HostQuantity::Cpu => {
+                        cpu.as_mut().and_then(MachineReader::since_last).map(|ppm| f64::from(ppm) / 1e6)
+                    }
+                    HostQuantity::BrokerAsked => load.as_ref().map(|load| load.asked),
+                    HostQuantity::BrokerGranted => load.as_ref().map(|load| load.granted),
+                    HostQuantity::BrokerContention => load.as_ref().map(BrokerLoad::contention),
+                }),
+                OutsideMeasure::Link(measure) => self.links.sampled(measure),
+                OutsideMeasure::Reservation(ReservationMeasure { program, quantity }) => {
+                    let name = &self.common.system.program(program).name;
+                    let found = load.as_ref().and_then(|load| load.programs.get(name));
+                    found.map_or(Sampled::Failed, |found| match quantity {
+                        ReservationQuantity::Asked => Sampled::Value(found.asked),
+                        ReservationQuantity::Granted => Sampled::Value(found.granted),
+                        ReservationQuantity::Usage => one.used_since_last(self.common.now(), found),
+                    })
+                }
             };
-            one.samples += 1;
-            match value.filter(|value| value.is_finite()) {
+            one.samples += u64::from(sampled != Sampled::Nothing);
+            match sampled {
                 // Refused only after the end of the run.
-                Some(value) => drop(self.contracts.pass_condition(one.place, value.clamp(-1e9, 1e9))),
-                None => one.failed += 1,
+                Sampled::Value(value) => drop(self.contracts.pass_condition(one.place, value.clamp(-1e9, 1e9))),
+                Sampled::Nothing => {}
+                Sampled::Failed => one.failed += 1,
             }
         }
     }
@@ -143,6 +193,7 @@ impl ConditionSampler {
         let failed = self.measured.iter().filter(|one| one.failed > 0);
         let note = |one: &MeasuredCondition| RunNote::Unmeasured {
             condition: self.common.system.conditions[usize::from(one.place)].name.clone(),
+            measure: one.measure,
             failed: one.failed,
             samples: one.samples,
         };
@@ -170,6 +221,8 @@ impl SamplerThread {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use hyoshi_model::predicate::ConditionReading;
     use hyoshi_model::read;
     use hyoshi_os::fake::FakeSensors;
@@ -182,7 +235,7 @@ mod tests {
 
     impl BrokerAccess for FakeBroker {
         fn load(&self) -> Option<BrokerLoad> {
-            Some(BrokerLoad { asked: 1.25, granted: 1.0 })
+            Some(BrokerLoad { asked: 1.25, granted: 1.0, programs: BTreeMap::new() })
         }
 
         fn set_importance(&self, _: &str, _: u32) -> Result<(), String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use hyoshi_control::feedback::{GroupSteps, ProposedMove};
-use hyoshi_model::{OperationId, ProcessorId, Span, System};
+use hyoshi_model::{OperationId, OutsideMeasure, ProcessorId, Span, System};
 use hyoshi_os::Refused;
 use hyoshi_os::priority::RELEASE;
 use hyoshi_trace::stats::Queueing;
@@ -188,6 +188,8 @@ pub enum RunNote {
     Unmeasured {
         /// Its name.
         condition: String,
+        /// What it measures.
+        measure: OutsideMeasure,
         /// The samples that failed.
         failed: u64,
         /// All samples.
@@ -321,13 +323,17 @@ impl fmt::Display for RunNote {
             RunNote::RegionAction(outcome) => {
                 write!(f, "contract `{}`, region `{}`: {outcome}", outcome.contract, outcome.region)
             }
-            RunNote::Unmeasured { condition, failed, samples } if failed == samples => {
-                write!(
-                    f,
-                    "condition `{condition}` had no samples: this machine has no such sensor, or no broker answered"
-                )
+            RunNote::Unmeasured { condition, measure, failed, samples } if failed == samples => {
+                let why = match measure {
+                    OutsideMeasure::Host(_) => "this machine has no such sensor, or no broker answered",
+                    OutsideMeasure::Link(_) => {
+                        "no node of the other host was connected; start a node for each host (`--host`)"
+                    }
+                    OutsideMeasure::Reservation(_) => "no broker answered, or it has no such task",
+                };
+                write!(f, "condition `{condition}` had no samples: {why}")
             }
-            RunNote::Unmeasured { condition, failed, samples } => {
+            RunNote::Unmeasured { condition, failed, samples, .. } => {
                 write!(f, "{failed} of {samples} samples of condition `{condition}` failed")
             }
             RunNote::LostRegions { times } => write!(

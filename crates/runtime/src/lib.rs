@@ -117,6 +117,7 @@ mod crew;
 mod ended;
 mod events;
 mod link;
+mod link_monitor;
 #[doc(hidden)]
 mod load_monitor;
 mod machine_load;
@@ -155,10 +156,13 @@ pub use contract_control::{ContractControl, ContractError, ContractState};
 pub use cpu_watch::ThreadNames;
 pub use ended::{EndedBy, Finished, LostRecords, RunNote};
 pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCounts};
+pub use link_monitor::{LinkAccess, LinkAccessSlot, LinkCounts};
 pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
-pub use region_actions::{ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, RegionCallback, RegionEvent};
+pub use region_actions::{
+    ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, ProgramLoad, RegionCallback, RegionEvent,
+};
 pub use remote::{
     ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,
     OutgoingOutput, Rejected,

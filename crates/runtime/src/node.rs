@@ -511,6 +511,7 @@ impl Prepared {
             threads: ChainThreads::new(common(), &processors),
             admissions: AdmissionControl::new(common(), processors),
             contracts: self.parts.contracts(),
+            links: self.parts.common.link_access.clone(),
             machine: self.parts.machine.load.clone(),
         }
     }

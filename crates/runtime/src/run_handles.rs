@@ -3,6 +3,7 @@
 use crate::admissions::AdmissionControl;
 use crate::chain_threads::ChainThreads;
 use crate::contract_control::ContractControl;
+use crate::link_monitor::LinkAccessSlot;
 use crate::machine_load::MachineLoad;
 
 /// The handles of a run. Clones share the run.
@@ -14,6 +15,8 @@ pub struct RunHandles {
     pub admissions: AdmissionControl,
     /// Its contracts.
     pub contracts: ContractControl,
+    /// For the connections to the nodes of other hosts.
+    pub links: LinkAccessSlot,
     /// The load of the machine.
     pub machine: MachineLoad,
 }

@@ -9,6 +9,7 @@
 mod coordination;
 mod cpu;
 mod flapping;
+mod link_conditions;
 mod links;
 mod locks;
 mod overhead;
@@ -25,6 +26,7 @@ use hyoshi_trace::{Input, Probe};
 
 use coordination::Coordination;
 use cpu::SimulatedCpu;
+use link_conditions::LinkConditions;
 use locks::Locks;
 use programs::Programs;
 
@@ -120,18 +122,25 @@ pub fn simulate_known<'a, P: Probe>(
         cpus.iter_mut().for_each(SimulatedCpu::watch);
     }
     let mut coordination = Coordination::new(system, given.is_none_or(|given| given.samples));
+    let mut conditions = LinkConditions::new(system, given.is_none_or(|given| given.samples));
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let routes = system.contract_routes();
     let mut end = until;
     let mut steps = 0u32;
     loop {
-        let next = cpus.iter().map(SimulatedCpu::next).min().unwrap_or(Instant::NEVER);
-        let now = next.min(coordination.due());
+        let next = |cpus: &[SimulatedCpu<'_, P>]| cpus.iter().map(SimulatedCpu::next).min().unwrap_or(Instant::NEVER);
+        let mut next_step = next(&cpus);
+        let now = next_step.min(coordination.due()).min(conditions.due());
         if now > end {
             break;
         }
-        if next <= now {
+        // Before contracts are evaluated, as samples in known inputs.
+        if conditions.due() <= now {
+            conditions.sample(&mut cpus, now);
+            next_step = next(&cpus);
+        }
+        if next_step <= now {
             step(&mut cpus, now, &mut locks, (&mut sends, &routes));
         }
         coordination.act(system, &mut cpus, now);

@@ -65,6 +65,8 @@ pub(crate) struct SimulatedLinks<'a> {
     leaving: Vec<(ProcessorId, Signal)>,
     /// For each link, and past the last for signals without a link.
     carried: Vec<LinkCounts>,
+    /// The same: the octets of payloads that were not lost.
+    octets: Vec<u64>,
 }
 
 impl<'a> SimulatedLinks<'a> {
@@ -82,6 +84,7 @@ impl<'a> SimulatedLinks<'a> {
             arriving: InFlight::with_capacity(0),
             leaving: Vec::new(),
             carried: vec![LinkCounts::default(); system.links.len() + 1],
+            octets: vec![0; system.links.len() + 1],
         };
         simulated.enter(0);
         simulated
@@ -104,6 +107,11 @@ impl<'a> SimulatedLinks<'a> {
         if !self.arriving.push(signal, ()) {
             self.carried_from(&signal).lost += 1;
         }
+    }
+
+    /// The counts of a link so far, and the octets of payloads that were not lost.
+    pub fn carried(&self, link: usize) -> (LinkCounts, u64) {
+        (self.carried[link], self.octets[link])
     }
 
     /// Its counts after the simulation.
@@ -156,6 +164,7 @@ impl CompletionTransport for SimulatedLinks<'_> {
             Journey::Delay(span) => signal.due.saturating_add(span),
             Journey::Until(arrival) => signal.due.max(arrival),
         };
+        self.octets[self.links[to.index()]] += u64::from(self.system.operation(signal.from).payload);
         self.leaving.push((to, signal));
     }
 

@@ -33,8 +33,7 @@ pub(super) fn accumulate(
         |table: &Table<'_>| table.read(log, "enabled", InputValue::truth).is_some_and(|enabled| !enabled.value);
     let off = tables.iter().map(|(_, table)| table).map(is_off).collect::<Vec<_>>();
     let disabled = (0u32..).zip(off).filter(|(_, off)| *off).map(|(host, _)| HostId(host)).collect();
-    let mut names = LinkNames::default();
-    (0u32..).zip(links).for_each(|(position, link)| names.add(position, link, hosts));
+    let names = LinkNames::new(links, hosts);
     let declared = top.named(&mut Log::default(), "condition");
     let conditions = outside.iter().enumerate().map(|(place, condition)| {
         let table = declared.get(place).map(|(_, table)| table);
@@ -90,7 +89,7 @@ impl EnvironmentState<'_> {
         let Some(table) = Table::open(log, section, "", name.place, &table) else { return };
         if *section == "condition" {
             let is_known = |condition: &(String, Option<i64>)| condition.0 == name.value;
-            if name.value.starts_with("host.") && !self.conditions.iter().any(is_known) {
+            if name.value.contains('.') && !self.conditions.iter().any(is_known) {
                 log.error(name.place, format!("no contract watches `{}`", shortened(&name.value)))
                     .help("watch it in a contract, or remove it");
                 return;
@@ -112,7 +111,7 @@ impl EnvironmentState<'_> {
             };
             return;
         }
-        let Some(link) = self.names.find(log, name) else { return };
+        let Some(link) = self.names.find(log, AtPlace::new(name.value.as_str(), name.place)) else { return };
         let declared = self.links[link as usize].setting();
         let mut setting = self.changed.get(&link).copied().unwrap_or(declared);
         if *key == "loss" {
@@ -135,13 +134,24 @@ impl EnvironmentState<'_> {
 
 /// Links by their names, `A-B` and `B-A`.
 #[derive(Default)]
-struct LinkNames {
+pub(super) struct LinkNames {
     /// `None` for a name of two links: names of hosts may have dashes.
     positions: HashMap<String, Option<u32>>,
     in_order: Vec<String>,
 }
 
 impl LinkNames {
+    pub fn new(links: &[Link], hosts: &[Host]) -> LinkNames {
+        let mut names = LinkNames::default();
+        (0u32..).zip(links).for_each(|(position, link)| names.add(position, link, hosts));
+        names
+    }
+
+    /// The link of this name, if there is exactly one.
+    pub fn position(&self, name: &str) -> Option<u32> {
+        self.positions.get(name).copied().flatten()
+    }
+
     fn add(&mut self, position: u32, link: &Link, hosts: &[Host]) {
         let [one, other] = [link.between.0, link.between.1].map(|host| hosts[host.index()].name.as_str());
         for name in [format!("{one}-{other}"), format!("{other}-{one}")] {
@@ -153,16 +163,16 @@ impl LinkNames {
         self.in_order.push(format!("{one}-{other}"));
     }
 
-    fn find(&self, log: &mut Log, name: &AtPlace<String>) -> Option<u32> {
-        let written = shortened(&name.value);
-        match self.positions.get(&name.value) {
+    pub fn find(&self, log: &mut Log, name: AtPlace<&str>) -> Option<u32> {
+        let written = shortened(name.value);
+        match self.positions.get(name.value) {
             Some(Some(position)) => return Some(*position),
             Some(None) => {
                 log.error(name.place, format!("`{written}` is the name of two links"))
                     .help("rename a host: dashes in host names make this ambiguous");
             }
             None => {
-                let nearest = log.nearest(&name.value, self.in_order.iter().map(String::as_str));
+                let nearest = log.nearest(name.value, self.in_order.iter().map(String::as_str));
                 let help = match (nearest, &self.in_order[..]) {
                     (Some(nearest), _) => format!("did you mean `{nearest}`?"),
                     (None, []) => "declare it: [[link]] with `between` and `delay`".to_string(),

@@ -19,7 +19,7 @@ use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, shortened};
 use crate::ids::{OperationId, ProcessorId};
-use crate::outside::HostQuantity;
+use crate::outside::{HostQuantity, ReservationQuantity};
 use crate::standby::Admissions;
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
@@ -190,7 +190,7 @@ enum EntryLookup {
 fn address(path: &[String]) -> EntryLookup {
     match path[0].as_str() {
         "operation" => {}
-        "reservation" => return of_named("reservation", path),
+        "reservation" => return measured(path).unwrap_or_else(|| of_named("reservation", path)),
         "link" => return of_named("link", path),
         "host" => return measured(path).unwrap_or_else(|| of_named("host", path)),
         "condition" => return of_named("condition", path),
@@ -213,13 +213,17 @@ fn address(path: &[String]) -> EntryLookup {
     }
 }
 
-/// `host.NAME.temperature`: a condition that the host measures, with that name.
+/// `host.NAME.temperature` or `reservation.NAME.asked`: a measured condition with that name.
 fn measured(path: &[String]) -> Option<EntryLookup> {
-    let quantity = path.get(2..)?.join(".");
-    if HostQuantity::of_name(&quantity).is_some() {
+    let (is_of_host, quantity) = (path[0] == "host", path.get(2..)?.join("."));
+    let is_measured = match is_of_host {
+        true => HostQuantity::of_name(&quantity).is_some(),
+        false => ReservationQuantity::of_name(&quantity).is_some(),
+    };
+    if is_measured {
         return Some(EntryLookup::OfNamed("condition", path.join("."), "value"));
     }
-    (quantity == "broker").then_some(EntryLookup::Incomplete)
+    (is_of_host && quantity == "broker").then_some(EntryLookup::Incomplete)
 }
 
 fn of_named(section: &'static str, path: &[String]) -> EntryLookup {

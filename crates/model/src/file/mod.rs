@@ -251,7 +251,8 @@ fn assemble(
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
-    let outside = outside::read((&top, &qoskets), &hosts);
+    let parts = outside::MeasuredParts { hosts: &hosts, links: &links, programs: &brokered.programs };
+    let outside = outside::read((&top, &qoskets), parts);
     let environments = environment::accumulate(log, &top, (&epochs, &outside), &hosts, &links, known.duration);
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
     programs::change(log, &epochs, &mut brokered.programs, &mut files);

@@ -1,22 +1,38 @@
-//! Conditions with values from outside: `[condition.NAME]`, and `host.NAME.QUANTITY` in `watch` of contracts.
+//! Conditions with values from outside: `[condition.NAME]`, and in `watch` of contracts `host.NAME.QUANTITY`,
+//! `link.A-B.QUANTITY` and `reservation.NAME.QUANTITY`.
 
 use toml::de::DeValue;
 
+use super::environment::LinkNames;
 use super::log::Log;
 use super::qoskets::UsedQosket;
 use super::table::{Table, in_order};
-use crate::ids::HostId;
-use crate::outside::{HostMeasure, HostQuantity, OutsideCondition};
-use crate::system::Host;
+use crate::ids::{HostId, ProgramId};
+use crate::outside::{
+    HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition, OutsideMeasure, ReservationMeasure,
+    ReservationQuantity,
+};
+use crate::program::Program;
+use crate::system::{Host, Link};
+
+/// What can be measured.
+#[derive(Clone, Copy)]
+pub(super) struct MeasuredParts<'a> {
+    pub hosts: &'a [Host],
+    pub links: &'a [Link],
+    pub programs: &'a [Program],
+}
 
 /// The declared ones in the file's order, then measured ones, by their first use. Contracts are read later: epochs set
 /// these conditions.
-pub(super) fn read((top, qoskets): (&Table<'_>, &[UsedQosket<'_>]), hosts: &[Host]) -> Vec<OutsideCondition> {
+pub(super) fn read(
+    (top, qoskets): (&Table<'_>, &[UsedQosket<'_>]),
+    parts: MeasuredParts<'_>,
+) -> Vec<OutsideCondition> {
     // These tables are checked when their values are read.
     let declared = top.named(&mut Log::default(), "condition");
     let declared = declared.iter().map(|(name, _)| OutsideCondition { name: name.value.to_string(), measure: None });
     let mut all: Vec<OutsideCondition> = declared.collect();
-    let declared = all.len();
     let tables = top.named(&mut Log::default(), "contract");
     let declared_ones = tables.iter().filter_map(|(_, table)| table.get("watch"));
     let expanded: Vec<_> = qoskets.iter().filter_map(|qosket| qosket.expand(&mut Log::default())).collect();
@@ -27,18 +43,52 @@ pub(super) fn read((top, qoskets): (&Table<'_>, &[UsedQosket<'_>]), hosts: &[Hos
                 DeValue::Array(several) if several.len() == 1 => several[0].get_ref().as_str(),
                 one => one.as_str(),
             });
-            let Some((name, measure)) = of.and_then(|name| Some((name, measure(name, hosts)?))) else { continue };
-            if all[declared..].iter().all(|one| one.name != name) {
-                all.push(OutsideCondition { name: name.to_string(), measure: Some(measure) });
+            let Some(measure) = of.and_then(|name| measure(name, parts)) else { continue };
+            if all.iter().all(|one| one.measure != Some(measure)) {
+                all.push(OutsideCondition { name: name(measure, parts), measure: Some(measure) });
             }
         }
     }
     all
 }
 
-/// What `host.NAME.QUANTITY` measures.
-fn measure(text: &str, hosts: &[Host]) -> Option<HostMeasure> {
-    let (host, quantity) = text.strip_prefix("host.")?.split_once('.')?;
-    let place = hosts.iter().position(|one| one.name == host)?;
-    Some(HostMeasure { host: HostId(place as u32), quantity: HostQuantity::of_name(quantity)? })
+/// What `host.NAME.QUANTITY` and similar measure.
+pub(super) fn measure(text: &str, parts: MeasuredParts<'_>) -> Option<OutsideMeasure> {
+    let (section, rest) = text.split_once('.')?;
+    match section {
+        "host" => {
+            let (host, quantity) = rest.split_once('.')?;
+            let place = parts.hosts.iter().position(|one| one.name == host)?;
+            let quantity = HostQuantity::of_name(quantity)?;
+            Some(OutsideMeasure::Host(HostMeasure { host: HostId(place as u32), quantity }))
+        }
+        "link" => {
+            let (link, quantity) = rest.rsplit_once('.')?;
+            let link = LinkNames::new(parts.links, parts.hosts).position(link)?;
+            let quantity = LinkQuantity::of_name(quantity)?;
+            Some(OutsideMeasure::Link(LinkMeasure { link: link.try_into().ok()?, quantity }))
+        }
+        "reservation" => {
+            let (program, quantity) = rest.rsplit_once('.')?;
+            let place = parts.programs.iter().position(|one| one.name == program)?;
+            let quantity = ReservationQuantity::of_name(quantity)?;
+            Some(OutsideMeasure::Reservation(ReservationMeasure { program: ProgramId(place as u32), quantity }))
+        }
+        _ => None,
+    }
+}
+
+/// As written in files. A link has the order of its hosts in `between`.
+fn name(measure: OutsideMeasure, parts: MeasuredParts<'_>) -> String {
+    let host = |host: HostId| &parts.hosts[host.index()].name;
+    match measure {
+        OutsideMeasure::Host(HostMeasure { host: of, quantity }) => format!("host.{}.{}", host(of), quantity.name()),
+        OutsideMeasure::Link(LinkMeasure { link, quantity }) => {
+            let (one, other) = parts.links[usize::from(link)].between;
+            format!("link.{}-{}.{}", host(one), host(other), quantity.name())
+        }
+        OutsideMeasure::Reservation(ReservationMeasure { program, quantity }) => {
+            format!("reservation.{}.{}", parts.programs[program.index()].name, quantity.name())
+        }
+    }
 }

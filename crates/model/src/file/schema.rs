@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, DefaultValue, Key, Kind, SECTIONS, Section, Shape};
-use crate::outside::HostQuantity;
+use crate::outside::{HostQuantity, ReservationQuantity};
 
 /// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
 /// tools. It has keys and their types; only the reader checks relations between keys.
@@ -153,6 +153,9 @@ fn settings() -> Value {
     let names = HostQuantity::ALL.map(|(_, name)| name.replace('.', "\\."));
     let measured = format!("^host\\.[^.]+\\.({})$", names.join("|"));
     patterns.insert(measured, described(kind(Kind::Real), "A condition that the host measures in a run."));
+    let names = ReservationQuantity::ALL.map(|(_, name)| name);
+    let measured = format!("^reservation\\.[^.]+\\.({})$", names.join("|"));
+    patterns.insert(measured, described(kind(Kind::Real), "A condition that the CPU broker reports in a run."));
     let sections = ["operation", "reservation", "link", "host", "condition"]
         .map(|name| (name.to_string(), json!({ "type": "object" })));
     let sections: Map<_, _> = sections.into_iter().collect();

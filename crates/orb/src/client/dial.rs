@@ -9,6 +9,7 @@ use hyoshi_wire::ior::IorEndpoint;
 
 use super::lookup::Lookups;
 use super::mux::BidirOffer;
+use super::sockets::OpenedSockets;
 use crate::bidir::is_way_back;
 use crate::failure::CallFailure;
 use crate::housekeeping::Housekeeping;
@@ -53,6 +54,7 @@ pub(super) struct Common {
     pub(super) housekeeping: Arc<Housekeeping>,
     pub(super) rules: TransportRules,
     pub(super) lookups: Arc<Lookups>,
+    pub(super) sockets: OpenedSockets,
     /// Set if connections carry calls both ways.
     pub(super) offer: OnceLock<BidirOffer>,
 }
@@ -76,7 +78,11 @@ impl Dialling {
         let mut connect = |address, left| {
             let ConnectionSettings { dscp, tcp, .. } = &self.settings;
             let stream = MaybeTlsStream::connect(&address, left, self.tls.as_ref(), *dscp, tcp);
-            stream.and_then(&mut connected).map_err(|error| no_connection(&error))
+            let opened = stream.and_then(|stream| {
+                self.common.sockets.add(stream.socket(), *dscp)?;
+                connected(stream)
+            });
+            opened.map_err(|error| no_connection(&error))
         };
         if matches!(&self.endpoint, IorEndpoint::Tcp { host, .. } if is_way_back(host)) {
             return Err(CallFailure::NoWayBack);

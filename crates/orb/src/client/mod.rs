@@ -11,6 +11,7 @@ mod peer;
 mod peers;
 mod pool;
 mod shared_connection;
+mod sockets;
 
 pub(crate) use back::WaysBack;
 pub(crate) use dial::{ConnectionSettings, Patience, no_connection};

@@ -12,6 +12,7 @@ use super::dial::{Common, ConnectionSettings, Dialling};
 use super::lookup::Lookups;
 use super::mux::{BidirOffer, BothWays, DuplexLane, Mux};
 use super::peer::{Peer, PeerKey};
+use super::sockets::OpenedSockets;
 use crate::bidir::PeerIdentity;
 use crate::housekeeping::Housekeeping;
 use crate::limits::ClientLimits;
@@ -45,9 +46,15 @@ impl Peers {
         rules: TransportRules,
     ) -> Self {
         let tls_only = tls_only || tls.as_ref().is_some_and(|tls| tls.only);
-        let common = Arc::new(Common { limits, housekeeping, rules, lookups: Lookups::new(), offer: OnceLock::new() });
+        let (lookups, sockets, offer) = (Lookups::new(), OpenedSockets::default(), OnceLock::new());
+        let common = Arc::new(Common { limits, housekeeping, rules, lookups, sockets, offer });
         let (all, back, changing) = (papaya::HashMap::new(), papaya::HashMap::new(), PiMutex::new(()));
         Peers { common, tls, tls_only, all, back, changing }
+    }
+
+    /// The connections that were opened from here.
+    pub(crate) fn sockets(&self) -> &OpenedSockets {
+        &self.common.sockets
     }
 
     /// Connections carry calls both ways from now on.

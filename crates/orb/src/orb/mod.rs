@@ -6,12 +6,13 @@ mod lanes;
 mod threadpools;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use hyoshi_os::Wake;
+use hyoshi_os::{Dscp, TcpCounts, Wake};
 use hyoshi_wire::ior::{Ior, IorEndpoint};
 use hyoshi_wire::{SystemException, SystemKind};
 
@@ -142,6 +143,22 @@ impl Orb {
     /// ([`ServerLimits::connections`](crate::ServerLimits::connections)). It rises.
     pub fn refused_connections(&self) -> Arc<AtomicU64> {
         self.shared().refused.clone()
+    }
+
+    /// What the kernel has counted of all TCP connections that this ORB has opened. What a connection counted between the
+    /// last call and its end is missing.
+    pub fn tcp_counts(&self) -> TcpCounts {
+        self.shared().peers.sockets().counts()
+    }
+
+    /// The packets of all connections that this ORB has opened, and of those that it opens later, have this DSCP. `None`:
+    /// that of their policies.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses it for an open connection.
+    pub fn set_client_dscp(&self, dscp: Option<Dscp>) -> io::Result<()> {
+        self.shared().peers.sockets().set_dscp(dscp)
     }
 
     /// Its parts of Real-time CORBA: thread pools and priorities (`RTCORBA::RTORB`).

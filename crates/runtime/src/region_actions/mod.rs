@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{Contract, ExternalAction, Instant, ProcessorId, System};
+use hyoshi_model::{Contract, ExternalAction, Instant, ProcessorId, Span, System};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::common::CommonState;
@@ -51,17 +51,32 @@ pub(crate) type ChangeRings = BTreeMap<ProcessorId, Producer<ChangedRegion>>;
 pub type RegionCallback = Box<dyn FnMut(&RegionEvent<'_>) + Send>;
 
 /// The requests and grants of all tasks of a CPU broker, each as a part of its cap.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BrokerLoad {
     /// What tasks request.
     pub asked: f64,
     /// What the policy grants.
     pub granted: f64,
+    /// The tasks by their names.
+    pub programs: BTreeMap<String, ProgramLoad>,
+}
+
+/// What one task of a CPU broker requests, gets and uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProgramLoad {
+    /// What it requests, as a part of one CPU.
+    pub asked: f64,
+    /// What the policy grants, as a part of one CPU.
+    pub granted: f64,
+    /// The CPU time that it has reported so far.
+    pub used: Span,
+    /// The number of its reports.
+    pub reports: u64,
 }
 
 impl BrokerLoad {
     /// What the policy does not grant.
-    pub fn contention(self) -> f64 {
+    pub fn contention(&self) -> f64 {
         (self.asked - self.granted).max(0.0)
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::idl::cpu_broker::{Broker, Reservation};
-use hyoshi_runtime::{BrokerAccess, BrokerLoad};
+use hyoshi_model::Span;
+use hyoshi_runtime::{BrokerAccess, BrokerLoad, ProgramLoad};
 
 /// A connection to the broker, made at the first use.
 pub(in crate::cli) struct SharedBroker {
@@ -45,7 +46,16 @@ impl BrokerAccess for SharedBroker {
         let (asked, granted) = tasks.iter().fold((0.0, 0.0), |(asked, granted), task| {
             (asked + part(&task.granted.requested), granted + part(&task.granted.reserved))
         });
-        (cap > 0.0).then_some(BrokerLoad { asked: asked / cap, granted: granted / cap })
+        let programs = tasks.iter().map(|task| {
+            let load = ProgramLoad {
+                asked: part(&task.granted.requested),
+                granted: part(&task.granted.reserved),
+                used: Span::from_nanos(task.total),
+                reports: task.reports,
+            };
+            (task.name.clone(), load)
+        });
+        (cap > 0.0).then(|| BrokerLoad { asked: asked / cap, granted: granted / cap, programs: programs.collect() })
     }
 
     fn set_importance(&self, program: &str, importance: u32) -> Result<(), String> {

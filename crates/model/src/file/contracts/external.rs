@@ -1,15 +1,18 @@
-//! What contracts measure and do outside of the dispatcher: quantities of hosts; `call`, `run`, and the importance of a
-//! reservation.
+//! What contracts measure and do outside of the dispatcher: quantities of hosts, links and reservations; `call`, `run`,
+//! and the importance of a reservation.
 
 use super::{ContractReader, addressed};
 use crate::contract::{ConditionSource, ExternalAction};
+use crate::file::environment::LinkNames;
 use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::names::Names;
+use crate::file::outside::{self, MeasuredParts};
 use crate::file::table::Table;
 use crate::file::value::{InputValue, shortened};
 use crate::ids::{HostId, ProcessorId, ProgramId};
-use crate::outside::HostQuantity;
+use crate::outside::{HostQuantity, LinkQuantity, OutsideMeasure, ReservationQuantity};
+use crate::system::Contents;
 
 impl ContractReader<'_, '_> {
     /// `None` if the entry of `do` is another action; `Some(None)`, logged, if it is wrong. `has` is true if one of the
@@ -57,24 +60,52 @@ impl ContractReader<'_, '_> {
         Some(ExternalAction::Importance { program: ProgramId(program), importance: to.value as u32 })
     }
 
-    /// `host.NAME.QUANTITY`.
-    pub(super) fn measured_by_host(&mut self, log: &mut Log, of: AtPlace<&str>) -> Option<ConditionSource> {
-        let conditions = &self.contents.conditions;
-        let found = conditions.iter().position(|one| one.measure.is_some() && one.name == of.value);
-        if let Some(place) = found {
-            let host = conditions[place].measure?.host;
+    /// `host.NAME.QUANTITY`, `link.A-B.QUANTITY` or `reservation.NAME.QUANTITY`.
+    pub(super) fn measured_outside(&mut self, log: &mut Log, of: AtPlace<&str>) -> Option<ConditionSource> {
+        let Contents { hosts, links, brokered, conditions, .. } = self.contents;
+        let parts = MeasuredParts { hosts, links, programs: &brokered.programs };
+        if let Some(measure) = outside::measure(of.value, parts) {
+            let place = conditions.iter().position(|one| one.measure == Some(measure))?;
+            let host = match measure {
+                OutsideMeasure::Host(one) => one.host,
+                OutsideMeasure::Reservation(one) => brokered.programs[one.program.index()].host,
+                OutsideMeasure::Link(one) => {
+                    let (one, other) = links[usize::from(one.link)].between;
+                    let has_processor = self.contents.processors.iter().any(|processor| processor.host == one);
+                    if has_processor { one } else { other }
+                }
+            };
             self.must_have_processor(log, host, of.place)?;
             return Some(ConditionSource::Set(place as u16));
         }
-        let (host, quantity) = of.value.strip_prefix("host.")?.split_once('.').unwrap_or((&of.value[5..], ""));
-        if HostQuantity::of_name(quantity).is_none() {
-            let known = HostQuantity::ALL.map(|(_, name)| name).join(", ");
-            log.error(of.place, format!("unknown quantity `{}` of a host", shortened(quantity)))
-                .help(format!("write \"host.NAME.QUANTITY\" with one of: {known}"));
+        let (section, rest) = of.value.split_once('.')?;
+        // The quantity `broker.asked` has a dot; names have none.
+        let (name, quantity) = rest.split_once('.').unwrap_or((rest, ""));
+        let (name_as, known, is_known) = match section {
+            "host" => {
+                let known = HostQuantity::ALL.map(|(_, name)| name).join(", ");
+                ("NAME", known, HostQuantity::of_name(quantity).is_some())
+            }
+            "link" => {
+                let known = LinkQuantity::ALL.map(|(_, name)| name).join(", ");
+                ("A-B", known, LinkQuantity::of_name(quantity).is_some())
+            }
+            _ => {
+                let known = ReservationQuantity::ALL.map(|(_, name)| name).join(", ");
+                ("NAME", known, ReservationQuantity::of_name(quantity).is_some())
+            }
+        };
+        if !is_known {
+            log.error(of.place, format!("unknown quantity `{}` of a {section}", shortened(quantity)))
+                .help(format!("write \"{section}.{name_as}.QUANTITY\" with one of: {known}"));
             return None;
         }
-        let names = Names::new("host", self.contents.hosts.iter().map(|one| one.name.as_str()));
-        names.find(log, AtPlace::new(host, of.place))?;
+        let name = AtPlace::new(name, of.place);
+        match section {
+            "host" => _ = Names::new("host", hosts.iter().map(|one| one.name.as_str())).find(log, name),
+            "link" => _ = LinkNames::new(links, hosts).find(log, name),
+            _ => _ = Names::new("reservation", brokered.programs.iter().map(|one| one.name.as_str())).find(log, name),
+        }
         None
     }
 
