@@ -7,7 +7,7 @@ use hyoshi_model::{Instant, RegionRules, Span, Stay};
 /// Finds flapping regions in the changes of a contract.
 ///
 /// A region *flaps* if it begins again soon after its end, [`FlapDetector::TIMES`] times in succession, and its `stay`
-/// does not grow meanwhile. *Soon* is within its `stay`, or within [`FlapDetector::EVALUATIONS`] evaluations if these
+/// does not grow meanwhile. *Soon* is as for its [`Stay`], or within [`FlapDetector::EVALUATIONS`] evaluations if these
 /// last longer. Only an end by `leave` counts, as for the growth of `stay`.
 #[derive(Debug)]
 pub struct FlapDetector {
@@ -67,11 +67,8 @@ impl FlapDetector {
         let Some(to) = to else { return };
         let region = &mut self.regions[usize::from(to)];
         let gap = region.left.map(|left| now.since(left));
-        let stay = match gap {
-            Some(gap) if gap < region.stay => region.rule.grown(region.stay),
-            _ => region.rule.first,
-        };
-        let soon = gap.is_some_and(|gap| gap < region.stay.max(self.shortest));
+        let stay = region.rule.next(region.stay, gap);
+        let soon = gap.is_some_and(|gap| gap < self.shortest || region.rule.is_soon(region.stay, gap));
         region.times = if soon && stay <= region.stay { region.times + 1 } else { 0 };
         if region.times > region.most.0 {
             region.most = (region.times, region.begun.map_or(Span::ZERO, |begun| now.since(begun)));
@@ -120,9 +117,15 @@ mod tests {
     fn a_region_that_cures_its_condition_flaps_unless_its_stay_grows() {
         let found = flapping(Stay::constant(MS(100)), (10, 5), 1_000);
         assert_eq!(found, [FlappingRegion { region: 0, times: 9, cycle: MS(105) }]);
-        assert_eq!(flapping(Stay { first: MS(100), grow: 2, most: MS(10_000) }, (10, 5), 2_000), []);
+        assert_eq!(
+            flapping(Stay { first: MS(100), grow: 2, most: MS(10_000), settling: Span::ZERO }, (10, 5), 2_000),
+            []
+        );
         // At its longest time it does not grow any more.
-        assert_eq!(flapping(Stay { first: MS(50), grow: 2, most: MS(100) }, (10, 5), 1_000).len(), 1);
+        assert_eq!(
+            flapping(Stay { first: MS(50), grow: 2, most: MS(100), settling: Span::ZERO }, (10, 5), 1_000).len(),
+            1
+        );
         // Without `stay`, ten evaluations count.
         assert_eq!(flapping(Stay::default(), (3, 8), 100)[0].cycle, MS(11));
         assert_eq!(flapping(Stay::default(), (3, 12), 1_000), []);

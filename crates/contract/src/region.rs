@@ -215,8 +215,7 @@ impl RegionMachine {
             self.regions[usize::from(before.region)].left = (cause == ChangeCause::Leave).then_some(now);
         }
         let (stay, state) = (self.rules[usize::from(region)].stay, &mut self.regions[usize::from(region)]);
-        let again = state.left.is_some_and(|left| now.since(left) < state.stay);
-        state.stay = if again { stay.grown(state.stay) } else { stay.first };
+        state.stay = stay.next(state.stay, state.left.map(|left| now.since(left)));
         self.levels[place].active = Some(ActiveRegion { region, since: now, unlatched: false });
     }
 
@@ -314,7 +313,7 @@ mod tests {
 
     #[test]
     fn stay_grows_while_leaving_fails() {
-        let stay = Stay { first: MS(2), grow: 2, most: MS(5) };
+        let stay = Stay { first: MS(2), grow: 2, most: MS(5), settling: Span::ZERO };
         let mut machine =
             RegionMachine::new(vec![RegionRules { stay, ..rules("load > 8", "load < 9") }, rules("", "")]);
         let mut lengths = Vec::new();
@@ -398,7 +397,7 @@ mod tests {
                 |(enter, below, hold, stay, grow, latch): (u32, u32, u64, u64, u32, bool), parent| RegionRules {
                     parent,
                     hold: MS(hold),
-                    stay: Stay { first: MS(stay), grow, most: MS(stay * 3) },
+                    stay: Stay { first: MS(stay), grow, most: MS(stay * 3), settling: Span::ZERO },
                     latch: latch && enter % 3 == 0,
                     ..rules(&format!("load > {enter}"), &format!("load < {}", enter.saturating_sub(below)))
                 };

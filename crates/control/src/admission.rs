@@ -44,6 +44,17 @@ impl Admission {
         Ok(self.carry_out(status.at))
     }
 
+    /// A task gets another importance.
+    pub fn set_importance(
+        &mut self,
+        task: TaskId,
+        importance: u32,
+        now: Instant,
+    ) -> Result<&[ReservationChange], Refusal> {
+        self.backlog.add(self.arbiter.set_importance(task, importance)?);
+        Ok(self.carry_out(now))
+    }
+
     /// Tries everything that was refused again.
     pub fn reconsider(&mut self, now: Instant) -> &[ReservationChange] {
         self.backlog.add(self.arbiter.reconsider(|_| ()));

@@ -56,7 +56,9 @@ fn in_a_simulation_throughput_and_delay_are_those_of_the_link_and_a_host_that_is
     place.write("link.toml", text);
     let found = changes(&place.hyoshi("sim link.toml --format json").json());
     let seconds: Vec<_> = found.iter().map(|(at, name)| (at / 1_000_000_000, name.as_str())).collect();
-    let [(0, "thin"), (5 | 6, "normal"), (22 | 23, "thin"), (40..46, "normal")] = seconds[..] else { panic!("{found:?}") };
+    let [(0, "thin"), (5 | 6, "normal"), (22 | 23, "thin"), (40..46, "normal")] = seconds[..] else {
+        panic!("{found:?}")
+    };
 }
 
 const SYSTEM: &str = r#"

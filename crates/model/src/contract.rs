@@ -254,26 +254,42 @@ pub struct RegionRules {
 }
 
 /// The least time in a region. It grows if the region is entered again soon after its end: then leaving it was a probe
-/// that failed.
+/// that failed. *Soon* is within its last `stay`, or within the time that a feedback loop needs to settle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stay {
     /// The time at first.
     pub first: Span,
-    /// The factor, at least 1, if the region begins again within its last `stay` after its end.
+    /// The factor, at least 1, if the region begins again soon.
     pub grow: u32,
     /// The longest time.
     pub most: Span,
+    /// [`Stay::SETTLING`] sampling periods of the slowest loop with rates that the region limits. After its end, this
+    /// loop raises them slowly.
+    pub settling: Span,
 }
 
 impl Stay {
     /// Always the same time.
     pub const fn constant(stay: Span) -> Stay {
-        Stay { first: stay, grow: 1, most: stay }
+        Stay { first: stay, grow: 1, most: stay, settling: Span::ZERO }
     }
 
-    /// The next time, if the region begins again soon after its end.
-    pub fn grown(&self, last: Span) -> Span {
-        last.checked_mul(self.grow.into()).unwrap_or(self.most).min(self.most).max(self.first)
+    /// The sampling periods in which a loop settles, also with jobs of a third of their worst case.
+    pub const SETTLING: u64 = 50;
+
+    /// Whether a begin is soon after the end of the last `stay`.
+    pub fn is_soon(&self, last: Span, gap: Span) -> bool {
+        gap < last.max(self.settling)
+    }
+
+    /// The next time after the last one, if the region ended by `leave` and begins again after this gap.
+    pub fn next(&self, last: Span, gap: Option<Span>) -> Span {
+        match gap {
+            Some(gap) if self.is_soon(last, gap) => {
+                last.checked_mul(self.grow.into()).unwrap_or(self.most).min(self.most).max(self.first)
+            }
+            _ => self.first,
+        }
     }
 }
 

@@ -437,9 +437,7 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
     let of = match &one.of {
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
         ConditionSource::Latency(scope) => of(scope, "latency"),
-        ConditionSource::Set(condition) => {
-            quoted(&condition_address(&system.conditions[usize::from(*condition)]))
-        }
+        ConditionSource::Set(condition) => quoted(&condition_address(&system.conditions[usize::from(*condition)])),
         ConditionSource::Utilisation(id) => processor(*id, "utilisation"),
         ConditionSource::Demand(scope) => jobs(scope, "demand"),
         ConditionSource::Wasted(scope) => jobs(scope, "wasted"),
@@ -472,7 +470,7 @@ fn region_keys(
     if !rules.hold.is_zero() {
         keys.push(("for", time(rules.hold)));
     }
-    let Stay { first, grow, most } = rules.stay;
+    let Stay { first, grow, most, .. } = rules.stay;
     if most > first {
         let stay = format!("{{ first = {}, grow = {grow}, most = {} }}", time(first), time(most));
         keys.push(("stay", stay));

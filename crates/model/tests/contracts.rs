@@ -2,8 +2,7 @@
 
 use hyoshi_model::{
     ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope, OperationId,
-    OutsideMeasure, Span,
-    Stay, WindowSummary, read,
+    OutsideMeasure, Span, Stay, WindowSummary, read,
 };
 
 const SYSTEM: &str = "name = 'contracts'
@@ -98,7 +97,10 @@ fn a_contract_is_read_as_written_and_written_as_read() {
     let names: Vec<_> = one.regions.iter().map(|region| (&*region.name, region.rules.parent)).collect();
     assert_eq!(names, [("thin", None), ("mute", Some(0)), ("quiet", Some(0)), ("normal", None)]);
     let thin = &one.regions[0];
-    assert_eq!(thin.rules.stay, Stay { first: Span::from_secs(2), grow: 3, most: Span::from_secs(60) });
+    assert_eq!(
+        thin.rules.stay,
+        Stay { first: Span::from_secs(2), grow: 3, most: Span::from_secs(60), settling: Span::ZERO }
+    );
     let limit = |id, shortest, longest| ContractAction::LimitPeriod { operation: OperationId(id), shortest, longest };
     let longest = Span::from_nanos(u64::MAX);
     let report = ContractAction::Report { text: "the display is late".into() };
@@ -240,8 +242,12 @@ const LINKS: &str = "name = 'links'\nduration = '9s'\n[host.sky]\n[host.drone]\n
 fn conditions_of_links_and_reservations_are_read_as_written_and_written_as_read() {
     let system = read(LINKS, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let names: Vec<_> = system.conditions.iter().map(|one| one.name.as_str()).collect();
-    let expected =
-        ["link.drone-station.loss", "link.drone-station.throughput", "link.sky-drone.delay", "reservation.player.asked"];
+    let expected = [
+        "link.drone-station.loss",
+        "link.drone-station.throughput",
+        "link.sky-drone.delay",
+        "reservation.player.asked",
+    ];
     assert_eq!(names, expected);
     let one = &system.contracts[0];
     let sources: Vec<_> = one.conditions.iter().map(|one| one.of.clone()).collect();

@@ -5,9 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyoshi_model::{
-    HostMeasure, HostQuantity, Instant, OutsideMeasure, ReservationMeasure, ReservationQuantity, Span,
-};
+use hyoshi_model::{HostMeasure, HostQuantity, Instant, OutsideMeasure, ReservationMeasure, ReservationQuantity, Span};
 use hyoshi_os::sensors::MachineSensors;
 use hyoshi_os::{MachineReader, SpawnedThread, Wake};
 

@@ -106,10 +106,7 @@ impl LinkMonitors {
             };
             Some(LinkMonitor { to, last: None, before: None, is_new: false })
         };
-        LinkMonitors {
-            access: common.link_access.clone(),
-            links: common.system.links.iter().map(monitor).collect(),
-        }
+        LinkMonitors { access: common.link_access.clone(), links: common.system.links.iter().map(monitor).collect() }
     }
 
     /// Reads the counts of all links here.
@@ -133,7 +130,8 @@ mod tests {
     fn loss_and_throughput_are_those_between_two_readings_of_one_connection() {
         let mut monitor = LinkMonitor { to: HostId(1), last: None, before: None, is_new: false };
         let delay = Span::from_millis(3);
-        let counts = |at: u64, sent, lost, octets| Some(LinkCounts { at: at * 1_000_000_000, sent, lost, octets, delay });
+        let counts =
+            |at: u64, sent, lost, octets| Some(LinkCounts { at: at * 1_000_000_000, sent, lost, octets, delay });
         let all = [LinkQuantity::Loss, LinkQuantity::Throughput, LinkQuantity::Delay];
         let values = |monitor: &LinkMonitor| all.map(|one| monitor.sampled(one));
         assert_eq!(values(&monitor), [Sampled::Failed; 3]);

@@ -380,6 +380,11 @@ impl<'a, P: Probe> SimulatedCpu<'a, P> {
         if self.known.is_some_and(|known| !known.samples) { Vec::new() } else { updates }
     }
 
+    /// Whether regions of contracts have changed since the last call.
+    pub fn take_changed_regions(&mut self) -> bool {
+        self.effects.regions.drain(..).next().is_some()
+    }
+
     /// Operations that have left this processor, since the last call. If known inputs contain the arrivals: none.
     pub fn take_departed(&mut self) -> Vec<DepartedOperation> {
         if self.effects.departed.is_empty() {

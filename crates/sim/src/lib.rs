@@ -12,6 +12,7 @@ mod flapping;
 mod link_conditions;
 mod links;
 mod locks;
+mod measured;
 mod overhead;
 pub mod programs;
 mod refute;
@@ -26,9 +27,9 @@ use hyoshi_trace::{Input, Probe};
 
 use coordination::Coordination;
 use cpu::SimulatedCpu;
-use link_conditions::LinkConditions;
 use locks::Locks;
-use programs::Programs;
+use measured::MeasuredConditions;
+use programs::{ProgramImportance, Programs};
 
 pub use flapping::flapping;
 pub use hyoshi_contract::FlappingRegion;
@@ -122,7 +123,8 @@ pub fn simulate_known<'a, P: Probe>(
         cpus.iter_mut().for_each(SimulatedCpu::watch);
     }
     let mut coordination = Coordination::new(system, given.is_none_or(|given| given.samples));
-    let mut conditions = LinkConditions::new(system, given.is_none_or(|given| given.samples));
+    let mut conditions = MeasuredConditions::new(system, given.as_ref(), programs.is_some());
+    let mut importance = ProgramImportance::new(system);
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let routes = system.contract_routes();
@@ -137,13 +139,24 @@ pub fn simulate_known<'a, P: Probe>(
         }
         // Before contracts are evaluated, as samples in known inputs.
         if conditions.due() <= now {
-            conditions.sample(&mut cpus, now);
+            if let Some(programs) = &mut programs
+                && conditions.reads_programs()
+            {
+                play(&mut cpus, programs, now);
+            }
+            conditions.sample(&mut cpus, programs.as_deref(), now);
             next_step = next(&cpus);
         }
         if next_step <= now {
             step(&mut cpus, now, &mut locks, (&mut sends, &routes));
         }
         coordination.act(system, &mut cpus, now);
+        if let Some(programs) = &mut programs
+            && importance.changes(&mut cpus)
+        {
+            play(&mut cpus, programs, now);
+            importance.apply(system, &cpus, programs);
+        }
         steps = steps.wrapping_add(1);
         if let Some(programs) = &mut programs
             && steps.is_multiple_of(TOLD)

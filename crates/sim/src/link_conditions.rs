@@ -3,32 +3,27 @@
 //! As in a run, the nodes of both hosts exchange a message and its answer four times a second. Exchanges draw loss and
 //! delay as completions do, so there are samples without completions.
 
-use hyoshi_model::{Instant, LinkMeasure, LinkQuantity, OperationId, OutsideMeasure, ProcessorId, Span, System};
-use hyoshi_trace::{Input, Probe};
+use hyoshi_model::{Instant, LinkMeasure, LinkQuantity, OperationId, Span, System};
+use hyoshi_trace::Probe;
 
 use crate::cpu::SimulatedCpu;
 use crate::links::LinkCounts;
+use crate::measured::SampledCondition;
 
 /// The time between two exchanges of a node.
 const EXCHANGE: Span = Span::from_millis(250);
-
-/// The first sample, as in a run.
-const FIRST: Span = Span::from_millis(100);
 
 /// The watched links.
 #[derive(Debug)]
 pub(crate) struct LinkConditions<'a> {
     system: &'a System,
     watched: Vec<WatchedLink>,
-    every: Span,
-    due: Instant,
 }
 
 #[derive(Debug)]
 struct WatchedLink {
     link: usize,
-    /// The measured quantities, with the position of the condition and the processors that receive its samples.
-    conditions: Vec<(LinkQuantity, u16, Vec<ProcessorId>)>,
+    conditions: Vec<(LinkQuantity, SampledCondition)>,
     /// The number of the next exchange.
     exchange: u64,
     /// The counts at the last sample; `None` if a host was off.
@@ -45,42 +40,23 @@ struct LinkTotals {
 }
 
 impl<'a> LinkConditions<'a> {
-    /// Without `samples`, the samples are in known inputs.
-    pub fn new(system: &'a System, samples: bool) -> Self {
+    pub fn new(system: &'a System, measured: Vec<(LinkMeasure, SampledCondition)>) -> Self {
         let mut watched: Vec<WatchedLink> = Vec::new();
-        let mut every = Span::from_nanos(u64::MAX);
-        for (place, condition) in (0..).zip(&system.conditions).filter(|_| samples) {
-            let Some(OutsideMeasure::Link(LinkMeasure { link, quantity })) = condition.measure else { continue };
-            let mut to = Vec::new();
-            for (contract, used) in system.uses_of_condition(place) {
-                every = every.min(used.sampled_every(contract.period));
-                to.push(contract.measured_on(system, &used.of));
-            }
-            to.sort_unstable();
-            to.dedup();
+        for (LinkMeasure { link, quantity }, condition) in measured {
             let link = usize::from(link);
             let known = watched.iter().position(|one| one.link == link).unwrap_or_else(|| {
                 let messages = LinkTotals::default();
                 watched.push(WatchedLink { link, conditions: Vec::new(), exchange: 1, last: None, messages });
                 watched.len() - 1
             });
-            watched[known].conditions.push((quantity, place, to));
+            watched[known].conditions.push((quantity, condition));
         }
-        let due = if watched.is_empty() { Instant::NEVER } else { Instant::ZERO + FIRST };
-        LinkConditions { system, watched, every, due }
-    }
-
-    /// When the next samples are due.
-    pub fn due(&self) -> Instant {
-        self.due
+        LinkConditions { system, watched }
     }
 
     /// Samples the conditions of all links.
     pub fn sample<P: Probe>(&mut self, cpus: &mut [SimulatedCpu<'_, P>], now: Instant) {
-        self.due = now.saturating_add(self.every);
-        for one in &mut self.watched {
-            one.sample(self.system, cpus, now);
-        }
+        self.watched.iter_mut().for_each(|one| one.sample(self.system, cpus, now));
     }
 }
 
@@ -102,20 +78,17 @@ impl WatchedLink {
         let Some((at, last)) = self.last.replace((now, totals)) else { return };
         let (sent, lost) = (totals.sent - last.sent, totals.lost - last.lost);
         let seconds = now.since(at).as_secs_f64();
-        for (quantity, condition, to) in &self.conditions {
+        for (quantity, condition) in &self.conditions {
             let value = match quantity {
                 LinkQuantity::Loss if sent == 0 => continue,
                 LinkQuantity::Loss => (lost as f64 / sent as f64).min(1.0),
-                LinkQuantity::Throughput => (8.0 * (totals.octets - last.octets) as f64 / seconds).min(1e9),
+                LinkQuantity::Throughput => 8.0 * (totals.octets - last.octets) as f64 / seconds,
                 LinkQuantity::Delay => match delay {
                     Some(delay) => delay.as_secs_f64(),
                     None => continue,
                 },
             };
-            let input = Input::Condition { condition: *condition, value: (value * 1e6).round() as i64 };
-            for processor in to {
-                cpus[processor.index()].pass(now, now, input);
-            }
+            condition.pass(cpus, now, value);
         }
     }
 

@@ -35,4 +35,5 @@ mod service_levels;
 mod set_points;
 mod soundness;
 mod switching;
+mod three_loops;
 mod undecided;

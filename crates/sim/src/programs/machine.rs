@@ -14,6 +14,7 @@ use super::results::{Period, ProgramResults};
 #[derive(Debug)]
 pub(super) struct SimulatedHost<'a> {
     system: &'a System,
+    host: HostId,
     admission: Admission,
     cpus: Vec<HostCpu>,
     /// In the order in which they joined.
@@ -27,6 +28,18 @@ pub(super) struct SimulatedHost<'a> {
 struct HostCpu {
     number: u32,
     processors: Vec<(ProcessorId, VecDeque<(Instant, Instant)>)>,
+}
+
+/// What a task of a broker requests, gets and has used, as parts of one CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskLoad {
+    pub program: ProgramId,
+    pub asked: f64,
+    pub granted: f64,
+    /// The CPU time that it has reported.
+    pub used: Span,
+    /// Its last report.
+    pub reported: Instant,
 }
 
 #[derive(Debug)]
@@ -84,7 +97,8 @@ impl<'a> SimulatedHost<'a> {
             HostCpu { number: *number, processors: here.map(|(processor, _)| (*processor, VecDeque::new())).collect() }
         };
         let cpus = broker.cpus.iter().map(cpu).collect();
-        let mut machine = SimulatedHost { system, admission, cpus, tasks: Vec::new(), now: Instant::ZERO, raises: 0 };
+        let mut machine =
+            SimulatedHost { system, host, admission, cpus, tasks: Vec::new(), now: Instant::ZERO, raises: 0 };
         for id in order(system, host) {
             let program = system.program(id);
             machine.tasks.push(ProgramTask::new(id));
@@ -97,6 +111,32 @@ impl<'a> SimulatedHost<'a> {
             machine.begin(place, Instant::ZERO);
         }
         Some(machine)
+    }
+
+    pub fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// The tasks of the host's broker: requests, grants, and the CPU time and periods that they have reported.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskLoad> {
+        self.tasks.iter().map(|task| {
+            let grant = self.admission.arbiter().grant(file::task(task.program));
+            let share = |of: Option<Reservation>| of.map_or(0.0, |of| of.share().as_millionths() as f64 / 1e6);
+            TaskLoad {
+                program: task.program,
+                asked: share(grant.as_ref().map(|grant| grant.asked)),
+                granted: share(grant.and_then(|grant| grant.reservation)),
+                used: task.reported,
+                reported: task.begun,
+            }
+        })
+    }
+
+    /// A program gets another importance now.
+    pub fn set_importance(&mut self, program: ProgramId, importance: u32) {
+        let changes = self.admission.set_importance(file::task(program), importance, self.now);
+        let changes = changes.map(<[ReservationChange]>::to_vec).unwrap_or_default();
+        self.changed(&changes, self.now);
     }
 
     pub fn taken(&mut self, processor: ProcessorId, from: Instant, to: Instant) {

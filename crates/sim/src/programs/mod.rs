@@ -6,14 +6,17 @@
 //! No other threads use the CPU.
 
 mod cpu_sharing;
+mod importance;
 mod machine;
 mod results;
 
-use hyoshi_model::{HostId, Instant, ProcessorId, System};
+use hyoshi_model::{HostId, Instant, ProcessorId, ProgramId, System};
 
 pub use results::{Period, PeriodRange, PeriodSums, ProgramResults};
 
+pub(crate) use importance::ProgramImportance;
 use machine::SimulatedHost;
+pub(crate) use machine::TaskLoad;
 
 /// All programs of a system, simulated as far as their hosts' lanes are known.
 #[derive(Debug)]
@@ -37,6 +40,17 @@ impl<'a> Programs<'a> {
     /// All use by lanes until `now` is known.
     pub(crate) fn play_until(&mut self, now: Instant) {
         self.machines.iter_mut().for_each(|machine| machine.play_until(now));
+    }
+
+    /// The tasks of a host's broker at the time until which all is simulated.
+    pub(crate) fn tasks(&self, host: HostId) -> impl Iterator<Item = TaskLoad> {
+        self.machines.iter().filter(move |machine| machine.host() == host).flat_map(SimulatedHost::tasks)
+    }
+
+    /// A program gets another importance at the time until which all is simulated.
+    pub(crate) fn set_importance(&mut self, host: HostId, program: ProgramId, importance: u32) {
+        let machines = self.machines.iter_mut().filter(|machine| machine.host() == host);
+        machines.for_each(|machine| machine.set_importance(program, importance));
     }
 
     /// The results of each program, in the file's order.

@@ -15,10 +15,11 @@ use super::names::Names;
 use super::qoskets::UsedQosket;
 use super::table::{Table, check_name, log_complaint};
 use super::value::{InputValue, shortened};
-use crate::contract::{Contract, ContractRegion, RegionRules, Stay};
+use crate::contract::{Contract, ContractAction, ContractRegion, RegionRules, Stay};
 use crate::ids::{OperationId, ProcessorId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
+use crate::time::Span;
 
 /// The contracts of a file, in its order. `None`, logged, if one of them is wrong.
 pub(super) fn read(
@@ -249,8 +250,20 @@ impl ContractReader<'_, '_> {
         if table.misread {
             return None;
         }
-        let rules = RegionRules { parent, enter, leave, hold: hold?.value, stay: stay?, latch: latch?.value };
+        let stay = Stay { settling: self.settling(&actions), ..stay? };
+        let rules = RegionRules { parent, enter, leave, hold: hold?.value, stay, latch: latch?.value };
         Some(ContractRegion { name: name.value.to_string(), rules, actions })
+    }
+
+    /// The time in which the loops with limited rates settle.
+    fn settling(&self, actions: &[ContractAction]) -> Span {
+        let limited = actions.iter().filter_map(|action| match action {
+            ContractAction::LimitPeriod { operation, .. } => Some(self.contents.operation(*operation).on),
+            _ => None,
+        });
+        let of_loop = |on| self.contents.feedback.iter().find(|one| one.processor == on).map(|one| one.period);
+        let slowest = limited.filter_map(of_loop).max().unwrap_or_default();
+        slowest.checked_mul(Stay::SETTLING).unwrap_or(slowest)
     }
 
     /// `Some(None)` if it is not there.
@@ -284,7 +297,7 @@ fn stay(log: &mut Log, table: &Table<'_>) -> Option<Stay> {
                     .help("write a longer time, or `stay` as one time");
                 return None;
             }
-            let growing = Stay { first, grow: grow?.value as u32, most: most.value };
+            let growing = Stay { first, grow: grow?.value as u32, most: most.value, settling: Span::ZERO };
             (!inner.misread).then_some(if growing.most > first { growing } else { Stay::constant(first) })
         }
         _ => table.read(log, "stay", InputValue::time).map(|stay| Stay::constant(stay.value)),
