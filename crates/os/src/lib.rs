@@ -89,8 +89,8 @@ pub use machine_load::MachineReader;
 pub use memory::{lock_memory, prefault};
 pub use namespace_lock::NamespaceLock;
 pub use net::{
-    Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, WeakSocketStream, host_name,
-    raise_file_limit,
+    Credentials, Listener, May, MissingResource, SocketAddress, SocketStream, TcpProperties, WeakSocketStream,
+    host_name, raise_file_limit,
 };
 pub use notify::Notifier;
 pub use poller::{Poller, Ready};

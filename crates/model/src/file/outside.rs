@@ -25,10 +25,7 @@ pub(super) struct MeasuredParts<'a> {
 
 /// The declared ones in the file's order, then measured ones, by their first use. Contracts are read later: epochs set
 /// these conditions.
-pub(super) fn read(
-    (top, qoskets): (&Table<'_>, &[UsedQosket<'_>]),
-    parts: MeasuredParts<'_>,
-) -> Vec<OutsideCondition> {
+pub(super) fn read((top, qoskets): (&Table<'_>, &[UsedQosket<'_>]), parts: MeasuredParts<'_>) -> Vec<OutsideCondition> {
     // These tables are checked when their values are read.
     let declared = top.named(&mut Log::default(), "condition");
     let declared = declared.iter().map(|(name, _)| OutsideCondition { name: name.value.to_string(), measure: None });
