@@ -429,9 +429,7 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
     let of = match &one.of {
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
         ConditionSource::Latency(scope) => of(scope, "latency"),
-        ConditionSource::Set(condition) => {
-            quoted(&condition_address(&system.conditions[usize::from(*condition)]))
-        }
+        ConditionSource::Set(condition) => quoted(&condition_address(&system.conditions[usize::from(*condition)])),
         ConditionSource::Utilisation(id) => processor(*id, "utilisation"),
         ConditionSource::Demand(scope) => jobs(scope, "demand"),
         ConditionSource::Wasted(scope) => jobs(scope, "wasted"),
@@ -508,6 +506,12 @@ fn external_action(system: &System, action: &ExternalAction) -> String {
         ExternalAction::Importance { program, importance } => {
             let address = format!("reservation.{}.importance", system.program(*program).name);
             alloc::vec![("set", quoted(&address)), ("to", importance.to_string())]
+        }
+        ExternalAction::MarkLink { link, dscp } => {
+            let (one, other) = system.links[usize::from(*link)].between;
+            let [one, other] = [one, other].map(|host| plain(&system.hosts[host.index()].name));
+            let address = format!("link.{one}-{other}.dscp");
+            alloc::vec![("set", quoted(&address)), ("to", quoted(&dscp.to_string()))]
         }
     })
 }

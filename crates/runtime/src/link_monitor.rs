@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{HostId, LinkMeasure, LinkQuantity, Span};
+use hyoshi_model::{Dscp, HostId, Link, LinkMeasure, LinkQuantity, Span};
 
 use crate::common::CommonState;
 use crate::condition_sampler::Sampled;
@@ -27,6 +27,13 @@ pub struct LinkCounts {
 pub trait LinkAccess: Send + Sync {
     /// The counts of the link to a host; `None` while its node is not connected.
     fn counts(&self, host: HostId) -> Option<LinkCounts>;
+
+    /// Completions to a host that are not critical have this class from now on, or their own one. An error is the reason.
+    ///
+    /// # Errors
+    ///
+    /// If the completions use another transport, or the kernel refuses the class.
+    fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), String>;
 }
 
 /// Where the node of a host puts its [`LinkAccess`]. Without one, the hosts run in one process. Clones share it.
@@ -86,10 +93,10 @@ impl LinkMonitor {
         let (sent, octets, nanos) = (now.sent - before.sent, now.octets - before.octets, now.at - before.at);
         match quantity {
             LinkQuantity::Delay => Sampled::Value(now.delay.as_secs_f64()),
+            // A Unix socket counts nothing, and each exchange of the nodes has some octets.
+            LinkQuantity::Loss | LinkQuantity::Throughput if now.octets == 0 => Sampled::Nothing,
             LinkQuantity::Loss if sent == 0 => Sampled::Nothing,
             LinkQuantity::Loss => Sampled::Value(((now.lost - before.lost) as f64 / sent as f64).min(1.0)),
-            // A Unix socket counts nothing, and each exchange of the nodes has some octets.
-            LinkQuantity::Throughput if now.octets == 0 => Sampled::Nothing,
             LinkQuantity::Throughput => Sampled::Value(8.0 * octets as f64 / (nanos as f64 / 1e9)),
         }
     }
@@ -97,19 +104,11 @@ impl LinkMonitor {
 
 impl LinkMonitors {
     pub fn new(common: &CommonState) -> LinkMonitors {
-        let here = common.here();
-        let monitor = |link: &hyoshi_model::Link| {
-            let to = match link.between {
-                (one, other) if Some(one) == here => other,
-                (other, one) if Some(one) == here => other,
-                _ => return None,
-            };
+        let monitor = |link: &Link| {
+            let to = common.other_end(link)?;
             Some(LinkMonitor { to, last: None, before: None, is_new: false })
         };
-        LinkMonitors {
-            access: common.link_access.clone(),
-            links: common.system.links.iter().map(monitor).collect(),
-        }
+        LinkMonitors { access: common.link_access.clone(), links: common.system.links.iter().map(monitor).collect() }
     }
 
     /// Reads the counts of all links here.
@@ -133,7 +132,8 @@ mod tests {
     fn loss_and_throughput_are_those_between_two_readings_of_one_connection() {
         let mut monitor = LinkMonitor { to: HostId(1), last: None, before: None, is_new: false };
         let delay = Span::from_millis(3);
-        let counts = |at: u64, sent, lost, octets| Some(LinkCounts { at: at * 1_000_000_000, sent, lost, octets, delay });
+        let counts =
+            |at: u64, sent, lost, octets| Some(LinkCounts { at: at * 1_000_000_000, sent, lost, octets, delay });
         let all = [LinkQuantity::Loss, LinkQuantity::Throughput, LinkQuantity::Delay];
         let values = |monitor: &LinkMonitor| all.map(|one| monitor.sampled(one));
         assert_eq!(values(&monitor), [Sampled::Failed; 3]);
