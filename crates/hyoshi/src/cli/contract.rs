@@ -8,6 +8,7 @@ use hyoshi_node::NodeClient;
 use hyoshi_node::idl::hyoshi_node::{
     ActionStanding, ConditionStanding, ContractRefused, ContractStanding, ForceRegionError, SetConditionError,
 };
+use hyoshi_report::figures::{nanos, value};
 use hyoshi_report::terminal::grid::{CellValue, Column, column};
 use serde_json::{Value as Json, json};
 
@@ -186,7 +187,7 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
         vec![
             CellValue::words(&one.contract),
             CellValue::words(one.regions.join(", ")),
-            CellValue::words(&one.forced),
+            CellValue::words(forced(one)),
             CellValue::words(&one.evaluated_by),
             CellValue::words(conditions(one)),
             CellValue::words(actions(one).collect::<Vec<_>>().join("; ")),
@@ -201,12 +202,20 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
     }
 }
 
+/// `thin, 12.3s left`.
+fn forced(one: &ContractStanding) -> String {
+    match one.forced_ends && !one.forced.is_empty() {
+        true => format!("{}, {} left", one.forced, nanos(one.forced_left)),
+        false => one.forced.clone(),
+    }
+}
+
 fn conditions(one: &ContractStanding) -> String {
-    let value = |one: &ConditionStanding| match one.stale {
+    let state = |one: &ConditionStanding| match one.stale {
         true => format!("{} stale", one.name),
-        false => format!("{} {:.3}", one.name, one.value),
+        false => format!("{} {}", one.name, value(one.value)),
     };
-    one.conditions.iter().map(value).collect::<Vec<_>>().join(", ")
+    one.conditions.iter().map(state).collect::<Vec<_>>().join(", ")
 }
 
 /// The results of actions outside of the dispatcher.
@@ -229,6 +238,7 @@ fn contract_json(one: &ContractStanding) -> Json {
     json!({
         "contract": one.contract, "regions": one.regions,
         "forced": (!one.forced.is_empty()).then_some(&one.forced),
+        "forced_left_ns": one.forced_ends.then_some(one.forced_left),
         "evaluated_by": (!one.evaluated_by.is_empty()).then_some(&one.evaluated_by),
         "conditions": one.conditions.iter().map(condition).collect::<Vec<_>>(),
         "actions": one.actions.iter().map(action).collect::<Vec<_>>(),
