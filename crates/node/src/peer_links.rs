@@ -4,7 +4,7 @@ use std::sync::Weak;
 
 use hyoshi_model::{Dscp, HostId};
 use hyoshi_os::TcpCounts;
-use hyoshi_runtime::{LinkAccess, LinkCounts};
+use hyoshi_runtime::{LinkAccess, LinkReading};
 
 use crate::peer::{OtherHost, PeerLink};
 use crate::shared::NodeState;
@@ -13,7 +13,7 @@ use crate::shared::NodeState;
 pub(crate) struct PeerLinks(pub Weak<NodeState>);
 
 impl LinkAccess for PeerLinks {
-    fn counts(&self, host: HostId) -> Option<LinkCounts> {
+    fn counts(&self, host: HostId) -> Option<LinkReading> {
         let shared = self.0.upgrade()?;
         let (_, peer) = shared.peer_at(host)?;
         let is_joined = peer.known.lock().link == PeerLink::Joined;

@@ -10,7 +10,7 @@ use crate::condition_sampler::Sampled;
 
 /// What the nodes of two hosts have counted of their link so far, in both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounts {
+pub struct LinkReading {
     /// When, in nanoseconds: on the same clock in all readings.
     pub at: u64,
     /// Sent segments and dropped completions.
@@ -26,7 +26,7 @@ pub struct LinkCounts {
 /// The connections of a node to the nodes of other hosts, as contracts use them.
 pub trait LinkAccess: Send + Sync {
     /// The counts of the link to a host; `None` while its node is not connected.
-    fn counts(&self, host: HostId) -> Option<LinkCounts>;
+    fn counts(&self, host: HostId) -> Option<LinkReading>;
 
     /// Completions to a host that are not critical have this class from now on, or their own one. An error is the reason.
     ///
@@ -68,16 +68,16 @@ pub(crate) struct LinkMonitors {
 #[derive(Debug)]
 struct LinkMonitor {
     to: HostId,
-    last: Option<LinkCounts>,
-    before: Option<LinkCounts>,
+    last: Option<LinkReading>,
+    before: Option<LinkReading>,
     /// The last reading is new.
     is_new: bool,
 }
 
 impl LinkMonitor {
-    fn read(&mut self, counts: Option<LinkCounts>) {
+    fn read(&mut self, counts: Option<LinkReading>) {
         // The other node reports its counts with each exchange; if it has started again, they begin at 0.
-        let follows = |last: LinkCounts, now: LinkCounts| {
+        let follows = |last: LinkReading, now: LinkReading| {
             now.sent >= last.sent && now.lost >= last.lost && now.octets >= last.octets
         };
         self.is_new = counts.map(|now| now.at) != self.last.map(|last| last.at);
@@ -133,7 +133,7 @@ mod tests {
         let mut monitor = LinkMonitor { to: HostId(1), last: None, before: None, is_new: false };
         let delay = Span::from_millis(3);
         let counts =
-            |at: u64, sent, lost, octets| Some(LinkCounts { at: at * 1_000_000_000, sent, lost, octets, delay });
+            |at: u64, sent, lost, octets| Some(LinkReading { at: at * 1_000_000_000, sent, lost, octets, delay });
         let all = [LinkQuantity::Loss, LinkQuantity::Throughput, LinkQuantity::Delay];
         let values = |monitor: &LinkMonitor| all.map(|one| monitor.sampled(one));
         assert_eq!(values(&monitor), [Sampled::Failed; 3]);
