@@ -371,6 +371,14 @@ fn regions_cross_between_two_processes_and_a_lost_host_is_a_condition() {
     assert_eq!(until_drone("power", "saving")["evaluated_by"], "station");
     let text = place.hyoshi(&format!("contract list {}", at("drone"))).exits(0).out;
     assert!(text.contains("evaluated by") && text.contains("station"), "{text}");
+    let shown = place.hyoshi(&format!("contract show power {}", at("station"))).exits(0).out;
+    assert!(shown.starts_with("active: saving\n") && shown.contains("\n[contract.power]\n"), "{shown}");
+    let refused = place.hyoshi(&format!("contract show powr {}", at("station"))).exits(2);
+    assert!(
+        refused.err.contains("known: power, link") || refused.err.contains("known: link, power"),
+        "{}",
+        refused.err
+    );
     // Killed: the drone keeps the region, and notices that the values have stopped.
     drop(station);
     until_drone("link", "lost");

@@ -112,4 +112,4 @@ pub use standby::Admissions;
 pub use system::*;
 pub use text::{printable, printable_lines, steers_terminal};
 pub use time::{Instant, Lateness, Span};
-pub use write::write;
+pub use write::{contract_text, write};

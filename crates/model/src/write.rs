@@ -381,6 +381,14 @@ fn number(millionths: i64) -> String {
     format!("{:?}", millionths as f64 / 1e6)
 }
 
+/// A contract in the file's syntax, with the defaults that are in force.
+pub fn contract_text(system: &System, contract: &Contract) -> String {
+    let templates = templates(system);
+    let mut text = String::new();
+    write_contract(&mut text, system, contract, &|ids| names(&templates, ids));
+    text.trim_start().into()
+}
+
 fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dyn Fn(&[OperationId]) -> String) {
     header(text, "contract", &one.name);
     line(text, "precedence", one.precedence.to_string());

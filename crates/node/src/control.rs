@@ -224,6 +224,15 @@ impl NodeClient {
         self.control.contracts()
     }
 
+    /// A contract in the file's syntax.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no such contract, the node does not answer, or refuses.
+    pub fn contract_text(&self, contract: &str) -> Result<String, wire::ContractTextError> {
+        self.control.contract_text(contract)
+    }
+
     /// Sets a condition of contracts.
     ///
     /// # Errors

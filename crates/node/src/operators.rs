@@ -22,8 +22,8 @@ use hyoshi_runtime::{
 use crate::control::KEY;
 use crate::idl::hyoshi_node as wire;
 use crate::idl::hyoshi_node::{
-    AdmitError, CancelThreadError, ForceRegionError, PublishAtRateError, PublishError, RegisterPublisherError,
-    SetConditionError, SubscribeError, TakeError, ThreadsError, WithdrawError,
+    AdmitError, CancelThreadError, ContractTextError, ForceRegionError, PublishAtRateError, PublishError,
+    RegisterPublisherError, SetConditionError, SubscribeError, TakeError, ThreadsError, WithdrawError,
 };
 use crate::objects::{ServingObjects, WatchedObjects};
 use crate::peers::NodeError;
@@ -166,6 +166,11 @@ impl wire::Control for ForOperators {
         self.check(false)?;
         let actions = self.contracts.actions();
         Ok(self.contracts.states().into_iter().map(|state| contract_state(state, &actions)).collect())
+    }
+
+    fn contract_text(&self, contract: &str) -> Result<String, ContractTextError> {
+        self.check(false)?;
+        Ok(self.contracts.text(contract).map_err(contract_refused)?)
     }
 
     fn set_condition(&self, condition: &str, value: f64) -> Result<(), SetConditionError> {

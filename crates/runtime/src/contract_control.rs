@@ -121,6 +121,17 @@ impl ContractControl {
         ContractControl { common, processors, actions }
     }
 
+    /// A contract in the file's syntax.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such contract.
+    pub fn text(&self, contract: &str) -> Result<String, ContractError> {
+        let system = &self.common.system;
+        let place = place("contract", contract, system.contracts.iter().map(|one| one.name.as_str()))?;
+        Ok(hyoshi_model::contract_text(system, &system.contracts[usize::from(place)]))
+    }
+
     /// Sets a condition for all contracts of this process that watch it.
     ///
     /// # Errors

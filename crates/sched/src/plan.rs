@@ -104,9 +104,11 @@ impl Plan {
                     known: strategies.names(),
                 })
             };
-            let mut plan = ProcessorPlan::new(system, processor, find(&named.strategy)?);
+            let mut plan = ProcessorPlan::new(system, processor, find(&named.strategy)?, 0);
             if let Some(overload) = &named.overload {
-                let mut second = ProcessorPlan::new(system, processor, find(&overload.strategy)?);
+                // A critical job that started keeps its level at a switch, so other work must not be above it.
+                let critical = plan.levels.iter().rposition(|level| level.critical).map_or(0, |last| last + 1);
+                let mut second = ProcessorPlan::new(system, processor, find(&overload.strategy)?, critical);
                 // A holder keeps its level at a switch, so it must be the highest under both.
                 for (one, other) in plan.ceilings.iter_mut().zip(&mut second.ceilings) {
                     let both = [*one, *other].into_iter().flatten().min();
@@ -121,7 +123,8 @@ impl Plan {
 }
 
 impl ProcessorPlan {
-    fn new(system: &System, processor: ProcessorId, strategy: &'static dyn Strategy) -> ProcessorPlan {
+    /// Classes without critical jobs have levels from `other` on, if there are so many.
+    fn new(system: &System, processor: ProcessorId, strategy: &'static dyn Strategy, other: usize) -> ProcessorPlan {
         let operations: Vec<OperationId> = system.operations_on(processor).collect();
         let wanted: Vec<Vec<[Option<Urgency>; 2]>> = (0..system.epochs.len())
             .map(|epoch| operations.iter().map(|id| urgencies(system, epoch, *id, strategy)).collect())
@@ -131,13 +134,13 @@ impl ProcessorPlan {
         let varies: Vec<_> = operations.iter().map(varies).collect();
         let each = wanted.iter().flat_map(|epoch| epoch.iter().zip(&varies));
         let each = each.flat_map(|(kinds, (by, requested))| {
-            kinds.iter().flatten().map(|urgency| RankingInput {
-                urgency: *urgency,
-                adapted_by: *by,
-                requested: *requested,
+            let kinds = kinds.iter().zip([true, false]);
+            kinds.filter_map(|(urgency, critical)| {
+                let (adapted_by, requested) = (*by, *requested);
+                Some(RankingInput { urgency: (*urgency)?, critical, adapted_by, requested })
             })
         });
-        let ranking = Ranking::new(strategy, each);
+        let ranking = Ranking::new(strategy, each, other);
         let place = |urgency: Option<Urgency>| urgency.map(|urgency| ranking.place(&urgency));
         let placements = wanted.iter().map(|epoch| {
             epoch
@@ -157,7 +160,8 @@ impl ProcessorPlan {
         let levels = ranking.disciplines().into_iter().enumerate().map(|(level, discipline)| {
             let residents = residents(system, &operations, &wanted, &placements, level as u8);
             let critical = residents.iter().any(|(critical, _)| *critical);
-            Level { discipline, label: label(discipline, &residents), critical }
+            let label = label(discipline, &residents, ranking.varies());
+            Level { discipline, label, critical }
         });
         let mut levels: Vec<Level> = levels.collect();
         for position in 0..operations.len() {
@@ -269,7 +273,7 @@ fn residents<'a>(
 }
 
 /// The contents of a level: `critical, every 25ms`; `non-critical, least laxity`.
-fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
+fn label(discipline: Discipline, residents: &[(bool, &Setting)], varies: bool) -> String {
     let critical = residents.iter().filter(|(critical, _)| *critical).count();
     let who = match critical {
         0 => "non-critical, ",
@@ -281,7 +285,7 @@ fn label(discipline: Discipline, residents: &[(bool, &Setting)]) -> String {
         (least, residents.iter().map(|(_, setting)| of(setting)).max().unwrap_or_default())
     };
     if residents.is_empty() {
-        return "spare, for adapted rates".into();
+        return if varies { "spare, for adapted rates" } else { "spare, for the other strategy" }.into();
     }
     let (periods, deadlines) = (range(|setting| setting.period), range(|setting| setting.deadline.span()));
     match discipline {

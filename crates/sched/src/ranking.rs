@@ -51,6 +51,7 @@ struct Class {
 /// One operation's jobs of one kind in one epoch: an input of a [`Ranking`].
 pub(crate) struct RankingInput {
     pub urgency: Urgency,
+    pub critical: bool,
     /// The root that changes this rank by its adapted rate. Each such root gets one level.
     pub adapted_by: Option<OperationId>,
     /// Requests: each has its own rank, and adds no level.
@@ -60,6 +61,8 @@ pub(crate) struct RankingInput {
 /// The requirements of one class.
 struct ClassRequirements {
     discipline: Discipline,
+    /// It has critical jobs.
+    critical: bool,
     varies: bool,
     ranks: BTreeSet<u64>,
     /// Ranks that do not change.
@@ -72,7 +75,8 @@ struct ClassRequirements {
 impl ClassRequirements {
     fn new(discipline: Discipline) -> ClassRequirements {
         let (ranks, fixed) = (BTreeSet::new(), BTreeSet::new());
-        ClassRequirements { discipline, varies: false, ranks, fixed, roots: BTreeSet::new(), ties: BTreeSet::new() }
+        let (roots, ties) = (BTreeSet::new(), BTreeSet::new());
+        ClassRequirements { discipline, critical: false, varies: false, ranks, fixed, roots, ties }
     }
 
     fn level_count(&self) -> usize {
@@ -81,11 +85,17 @@ impl ClassRequirements {
 }
 
 impl Ranking {
-    /// Creates the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly.
-    pub(crate) fn new(strategy: &'static dyn Strategy, wanted: impl Iterator<Item = RankingInput>) -> Ranking {
+    /// Creates the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly. If
+    /// there is room, the levels of the last classes without critical jobs begin at `other`.
+    pub(crate) fn new(
+        strategy: &'static dyn Strategy,
+        wanted: impl Iterator<Item = RankingInput>,
+        other: usize,
+    ) -> Ranking {
         let mut classes: BTreeMap<u8, ClassRequirements> = BTreeMap::new();
-        for RankingInput { urgency, adapted_by, requested } in wanted {
+        for RankingInput { urgency, critical, adapted_by, requested } in wanted {
             let asked = classes.entry(urgency.class).or_insert_with(|| ClassRequirements::new(urgency.discipline));
+            asked.critical |= critical;
             asked.varies |= adapted_by.is_some() || requested;
             asked.ranks.insert(urgency.rank);
             asked.ties.insert(urgency.tie);
@@ -101,8 +111,12 @@ impl Ranking {
             let largest = counts.iter_mut().filter(|count| **count > 1).max_by_key(|count| **count);
             largest.into_iter().for_each(|count| *count -= 1);
         }
+        let critical = classes.values().rposition(|class| class.critical).map_or(0, |last| last + 1);
+        let spare = MOST_LEVELS.saturating_sub(counts.iter().sum());
+        let spare = spare.min(other.saturating_sub(counts[..critical].iter().sum()));
         let mut next = 0;
-        let classes = classes.into_iter().zip(counts).map(|((number, asked), count)| {
+        let classes = classes.into_iter().zip(counts).enumerate().map(|(index, ((number, asked), count))| {
+            next += if index == critical { spare } else { 0 };
             // More classes than levels: the rest share the last.
             let levels = next.min(MOST_LEVELS - 1) as u8..(next + count).min(MOST_LEVELS) as u8;
             next += count;

@@ -99,11 +99,13 @@ fn random_system(seed: u64, frame: u64) -> String {
         // What the critical work must leave.
         let left = |legs: f64| 1.0 - display as f64 / 1e3 - legs * each as f64 / 1e3;
         let (enter, leave) = (left(fitting as f64), left(fitting as f64 + 0.5));
+        let wasted = 0.25 * each as f64 / 1e3;
         if leave > 0.0 {
             let _ = writeln!(
                 text,
-                "[[contract.route.region]]\nname = 'r{fitting}'\nenter = 'critical + wasted > {enter:.4}'\n\
-                 leave = 'critical < {leave:.4}'\ndo = [{{ set = 'operation.route.repeat.legs', most = {fitting} }}]"
+                "[[contract.route.region]]\nname = 'r{fitting}'\nenter = 'critical + wasted > {enter:.4} && \
+                 wasted > {wasted:.4}'\nleave = 'critical < {leave:.4}'\ndo = [{{ set = 'operation.route.repeat.legs', \
+                 most = {fitting} }}]"
             );
         }
     }
@@ -157,13 +159,13 @@ fn a_contract_on_demand_serves_more_legs_in_a_thousand_random_systems() {
     let [alone, with] = compare(1_000, 50_000);
     assert!(with.0 <= alone.0 && with.1 > alone.1, "{alone:?} {with:?}");
     // Frames that are shorter than all periods of critical work leave different numbers of legs.
-    compare(1_000, 20_000);
+    let [alone, with] = compare(1_000, 20_000);
+    assert!(with.0 <= alone.0 && with.1 * 100 > alone.1 * 99, "{alone:?} {with:?}");
 }
 
-/// The switch alone does not protect all critical jobs here: some of these systems miss critical deadlines. The proofs
-/// hold.
+/// Frames that are shorter than all periods of critical work: the first strategy has more levels than the second.
 #[test]
-fn no_proved_deadline_is_missed_in_random_systems_with_a_switch() {
+fn no_critical_and_no_proved_deadline_is_missed_in_random_systems_with_a_switch() {
     let (mut account, mut missed) = (Account::new(), 0);
     for seed in (1..=20).chain([99, 162, 192, 317]) {
         let system =
@@ -173,5 +175,5 @@ fn no_proved_deadline_is_missed_in_random_systems_with_a_switch() {
         missed += sums(&system).0;
     }
     let proved: u64 = account.values().map(|tally| tally.proved).sum();
-    assert!(proved > 100 && missed > 10, "{proved} proved, {missed} critical misses");
+    assert!(proved > 100 && missed == 0, "{proved} proved, {missed} critical misses");
 }

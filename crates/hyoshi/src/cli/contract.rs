@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use hyoshi_model::{QosketParameter, Span, printable_lines, shipped_qoskets};
 use hyoshi_node::NodeClient;
 use hyoshi_node::idl::hyoshi_node::{
-    ActionStanding, ConditionStanding, ContractRefused, ContractStanding, ForceRegionError, SetConditionError,
+    ActionStanding, ConditionStanding, ContractRefused, ContractStanding, ContractTextError, ForceRegionError,
+    SetConditionError,
 };
 use hyoshi_report::figures::{nanos, value};
 use hyoshi_report::terminal::grid::{CellValue, Column, column};
@@ -20,6 +21,7 @@ use super::{CliError, Format, VerbOutcome, streams};
 #[derive(Debug, Args)]
 #[command(after_help = "While a system with a [contract.NAME] runs, in another terminal:\n  \
                   hyoshi contract list\n  \
+                  hyoshi contract show load\n  \
                   hyoshi contract set battery 15\n  \
                   hyoshi contract force load thin --for 30s\n  \
                   hyoshi contract release load")]
@@ -34,6 +36,11 @@ pub(super) struct Arguments {
 enum Verb {
     /// List the contracts of a node: active regions, and the values of conditions
     List,
+    /// Print the values of a contract's conditions, its active regions, and its declaration
+    Show {
+        /// The contract
+        contract: String,
+    },
     /// Print the active regions whenever they change, until Ctrl-C
     Watch,
     /// Set a condition that the file declares as [condition.NAME]
@@ -71,6 +78,7 @@ impl Arguments {
     pub fn name(&self) -> &'static str {
         match self.verb {
             Verb::List => "contract list",
+            Verb::Show { .. } => "contract show",
             Verb::Watch => "contract watch",
             Verb::Set { .. } => "contract set",
             Verb::Force { .. } => "contract force",
@@ -101,6 +109,7 @@ pub(super) fn contract(arguments: &Arguments, format: Format) -> Result<VerbOutc
     let output = match &arguments.verb {
         Verb::List => list(&states(&client, &at)?),
         Verb::Qoskets { name } => qoskets(name.as_deref())?,
+        Verb::Show { contract } => show(&client, &at, contract)?,
         Verb::Watch => return watch(&client, &at, format),
         Verb::Set { condition, value } => {
             client.set_condition(condition, *value).map_err(|error| match error {
@@ -204,10 +213,39 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
 
 /// `thin, 12.3s left`.
 fn forced(one: &ContractStanding) -> String {
-    match one.forced_ends && !one.forced.is_empty() {
-        true => format!("{}, {} left", one.forced, nanos(one.forced_left)),
-        false => one.forced.clone(),
-    }
+    format!("{}{}", one.forced, left(one))
+}
+
+/// `, 12.3s left`.
+fn left(one: &ContractStanding) -> String {
+    let ends = one.forced_ends && !one.forced.is_empty();
+    if ends { format!(", {} left", nanos(one.forced_left)) } else { String::new() }
+}
+
+/// One contract: its state, and its declaration.
+fn show(client: &NodeClient, at: &str, contract: &str) -> Result<VerbOutput, CliError> {
+    let declaration = client.contract_text(contract).map_err(|error| match error {
+        ContractTextError::ContractRefused(why) => refused(&why),
+        ContractTextError::System(raised) => failed(at, raised),
+    })?;
+    let states = states(client, at)?;
+    let Some(state) = states.iter().find(|one| one.contract == contract) else {
+        return Err(CliError::new(format!("the node at {at} neither evaluates contract `{contract}` nor applies it"))
+            .help("ask the node of another host, with --at"));
+    };
+    let active = match (state.regions.is_empty(), state.forced.is_empty()) {
+        (true, _) => "no region is active".to_owned(),
+        (false, true) => format!("active: {}", state.regions.join(", ")),
+        (false, false) => format!("active: {}, set by a command{}", state.regions.join(", "), left(state)),
+    };
+    let mut text = format!("{active}\n");
+    let evaluated = (!state.evaluated_by.is_empty()).then(|| format!("evaluated by: host {}", state.evaluated_by));
+    let values = (!state.conditions.is_empty()).then(|| format!("conditions: {}", conditions(state)));
+    let actions = actions(state).map(|action| format!("action: {action}"));
+    evaluated.into_iter().chain(values).chain(actions).for_each(|line| text += &(line + "\n"));
+    let mut json = contract_json(state);
+    json["declaration"] = declaration.clone().into();
+    Ok(VerbOutput { text: OutputText::Lines(format!("{text}\n{declaration}")), json })
 }
 
 fn conditions(one: &ContractStanding) -> String {

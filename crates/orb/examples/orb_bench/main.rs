@@ -194,6 +194,7 @@ fn main() {
         Ok("lanes") => return lanes::serve(&asked),
         Ok("cancels") => return cancels::serve(&asked),
         Ok("proxy") => return proxy::serve(),
+        Ok("relay") => return proxy::relay(),
         Ok(_) => return serve::serve(&asked),
         Err(_) => {}
     }

@@ -1,5 +1,7 @@
 //! What a proxy adds to a call, and what a passing delegate costs.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use hyoshi_model::Instant as ClockInstant;
@@ -7,6 +9,7 @@ use hyoshi_orb::Orb;
 use hyoshi_orb::behaviour::{Behaviour, DelegateOutcome, Delegates};
 use hyoshi_orb::proxy::{IiopProxy, ProxySettings};
 use hyoshi_os::{Clock, MonotonicClock};
+use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior};
 
 use crate::tracking::*;
 use crate::{Asked, Server, compare, median};
@@ -24,11 +27,38 @@ pub fn serve() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Calls through it and without it, in turn.
+/// The process of a relay: it copies the octets of a connection, and reads none of them. No proxy can be faster.
+pub fn relay() {
+    let target: Ior = std::env::var(TARGET).expect("the client's process sets it").parse().expect("a reference");
+    let profile = target.iiop().next().expect("it has a profile").expect("it is sound");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let addresses = vec![CorbalocAddress::Iiop { version: profile.version(), host: "127.0.0.1".to_owned(), port }];
+    println!("{}", Corbaloc { addresses, key: profile.key.to_vec() });
+    let (client, _) = listener.accept().expect("the client connects");
+    let server = TcpStream::connect((profile.host, profile.port)).expect("the server listens");
+    let copy = |from: &TcpStream, to: &TcpStream| {
+        let (mut from, mut to) = (from.try_clone().expect("a descriptor"), to.try_clone().expect("a descriptor"));
+        to.set_nodelay(true).expect("it is connected");
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 17];
+            while let Ok(length @ 1..) = from.read(&mut buffer) {
+                to.write_all(&buffer[..length]).expect("the peer reads");
+            }
+            let _ = to.shutdown(std::net::Shutdown::Both);
+        })
+    };
+    let both = [copy(&client, &server), copy(&server, &client)];
+    both.into_iter().for_each(|one| one.join().expect("it ends"));
+}
+
+/// Calls through both and without them, in turn.
 pub fn proxy(server: &Server, client: &Orb, direct: &TrackerStub) {
-    let (_process, mut next) = Server::spawn_with("proxy", (TARGET, &server.tracker));
-    let through = client.resolve::<dyn Tracker>(&next()).expect("the proxy answers");
-    compare(&[("the server itself", direct), ("a proxy before it", &through)]);
+    let (_relay, mut relayed) = Server::spawn_with("relay", (TARGET, &server.tracker));
+    let (_proxy, mut proxied) = Server::spawn_with("proxy", (TARGET, &server.tracker));
+    let relayed = client.resolve::<dyn Tracker>(&relayed()).expect("the relay passes");
+    let through = client.resolve::<dyn Tracker>(&proxied()).expect("the proxy answers");
+    compare(&[("the server itself", direct), ("a relay before it", &relayed), ("a proxy before it", &through)]);
 }
 
 /// The decision about a request and the measurement of its reply, with both readings of the clock.
