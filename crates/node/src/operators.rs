@@ -211,6 +211,8 @@ fn contract_state(state: ContractState, actions: &[ActionOutcome]) -> wire::Cont
         contract: state.contract,
         regions: state.regions,
         forced: state.forced.unwrap_or_default(),
+        forced_ends: state.forced_left.is_some(),
+        forced_left: state.forced_left.unwrap_or_default().as_nanos(),
         evaluated_by: state.evaluated_by.unwrap_or_default(),
         conditions: state.conditions.into_iter().map(condition).collect(),
         actions,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use hyoshi_model::{HostId, Instant, Span};
 use hyoshi_os::{PiMutex, TcpCounts};
-use hyoshi_runtime::{IncomingCompletions, LinkCounts};
+use hyoshi_runtime::{IncomingCompletions, LinkReading};
 
 use crate::agreement::{NodeProgress, Present};
 use crate::departures::Departing;
@@ -96,10 +96,10 @@ impl LinkTraffic {
     }
 
     /// Both directions together, at the last exchange.
-    pub fn counts(&self) -> Option<LinkCounts> {
+    pub fn counts(&self) -> Option<LinkReading> {
         let (at, delay, its) = self.exchanged?;
         let own = self.own;
-        Some(LinkCounts {
+        Some(LinkReading {
             at,
             sent: own.sent.saturating_add(its.sent),
             lost: own.lost.saturating_add(its.lost),

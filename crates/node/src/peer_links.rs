@@ -1,10 +1,10 @@
-//! The links to other hosts, for contracts: what the connections have counted.
+//! The links to other hosts, for contracts: what the connections have counted, and the class of their packets.
 
 use std::sync::Weak;
 
-use hyoshi_model::HostId;
+use hyoshi_model::{Dscp, HostId};
 use hyoshi_os::TcpCounts;
-use hyoshi_runtime::{LinkAccess, LinkCounts};
+use hyoshi_runtime::{LinkAccess, LinkReading};
 
 use crate::peer::{OtherHost, PeerLink};
 use crate::shared::NodeState;
@@ -13,11 +13,22 @@ use crate::shared::NodeState;
 pub(crate) struct PeerLinks(pub Weak<NodeState>);
 
 impl LinkAccess for PeerLinks {
-    fn counts(&self, host: HostId) -> Option<LinkCounts> {
+    fn counts(&self, host: HostId) -> Option<LinkReading> {
         let shared = self.0.upgrade()?;
         let (_, peer) = shared.peer_at(host)?;
         let is_joined = peer.known.lock().link == PeerLink::Joined;
         if is_joined { peer.link.lock().counts() } else { None }
+    }
+
+    fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), String> {
+        let shared = self.0.upgrade().ok_or("the node has ended")?;
+        let (at, peer) = shared.peer_at(host).ok_or("that host has no node")?;
+        if shared.system.hosts[host.index()].over_zenoh().is_some() {
+            return Err(format!("completions to host `{}` use Zenoh, which has its own classes", peer.name));
+        }
+        // Without it, no completions go there, or only critical ones.
+        let Some(dial) = shared.bulk_dials[at].get() else { return Ok(()) };
+        dial.orb.set_client_dscp(dscp).map_err(|error| format!("the kernel refused the class: {error}"))
     }
 }
 

@@ -1,11 +1,11 @@
 //! The regions of contracts in a report: how long each was active, and when and why they changed.
 
-use hyoshi_model::{ConditionSource, Contract, ContractAction, System};
+use hyoshi_model::{ConditionSource, Contract, ContractAction, LinkMeasure, LinkQuantity, OutsideMeasure, System};
 use hyoshi_trace::{ContractHistory, RegionStep};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use crate::figures::{count, nanos, share};
+use crate::figures::{count, nanos, share, value};
 use crate::summary::Summary;
 use crate::terminal::grid::{CellValue, column, grid};
 use crate::terminal::{MOST_ROWS, TerminalStyle};
@@ -71,7 +71,7 @@ impl ConditionSummary {
         let value = match self.millionths {
             None => "stale".into(),
             Some(micros) if self.is_time => nanos(micros.max(0).unsigned_abs().saturating_mul(1_000)),
-            Some(millionths) => format!("{:.3}", millionths as f64 / 1e6),
+            Some(millionths) => value(millionths as f64 / 1e6),
         };
         format!("{} {value}", self.condition)
     }
@@ -80,6 +80,17 @@ impl ConditionSummary {
 /// The contracts of a system with their histories.
 pub(crate) fn contracts(system: &System, histories: &[ContractHistory]) -> Vec<ContractSummary> {
     system.contracts.iter().zip(histories).map(|(contract, history)| summary(system, contract, history)).collect()
+}
+
+fn is_time(system: &System, of: &ConditionSource) -> bool {
+    match of {
+        ConditionSource::Latency(_) => true,
+        ConditionSource::Set(place) => matches!(
+            system.conditions[usize::from(*place)].measure,
+            Some(OutsideMeasure::Link(LinkMeasure { quantity: LinkQuantity::Delay, .. }))
+        ),
+        _ => false,
+    }
 }
 
 fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> ContractSummary {
@@ -94,7 +105,7 @@ fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> C
         let conditions = contract.conditions.iter().zip(&step.values).map(|(condition, value)| ConditionSummary {
             condition: condition.name.clone(),
             millionths: *value,
-            is_time: matches!(condition.of, ConditionSource::Latency(_)),
+            is_time: is_time(system, &condition.of),
         });
         RegionChangeSummary {
             at_ns: step.at.as_nanos(),

@@ -17,6 +17,17 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
+/// The value of a condition: with three decimals; a small one to three digits, and a large one whole.
+pub fn value(value: f64) -> String {
+    match value.abs() {
+        ..0.000_000_1 => format!("{:.3}", 0.0),
+        size @ ..0.001 => format!("{value:.*}", (2 - size.log10().floor() as i32).unsigned_abs() as usize),
+        ..1000.0 => format!("{value:.3}"),
+        _ if value < 0.0 => format!("-{}", count(value.abs().round() as u64)),
+        _ => count(value.round() as u64),
+    }
+}
+
 /// A span to three digits: `12.3ms`.
 pub fn time(span: Span) -> String {
     nanos(span.as_nanos())
@@ -144,6 +155,13 @@ pub fn rate_text(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_conditions_have_three_digits_or_decimals() {
+        let values = [0.0, 0.02, 0.000_123_4, -0.000_056, 999.5, 124_185.525, -1234.5];
+        let expected = ["0.000", "0.020", "0.000123", "-0.0000560", "999.500", "124,186", "-1,235"];
+        assert_eq!(values.map(value), expected);
+    }
 
     #[test]
     fn times_have_three_digits_and_the_unit_of_an_engineer() {

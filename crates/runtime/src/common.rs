@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use hyoshi_model::{CallSuccessors, HostId, Instant, OperationId, Processor, ProcessorId, Span, System};
+use hyoshi_model::{CallSuccessors, HostId, Instant, Link, OperationId, Processor, ProcessorId, Span, System};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex, Wake};
 use hyoshi_trace::Signal;
 
@@ -145,6 +145,16 @@ impl CommonState {
     /// True if this process runs a processor.
     pub fn runs(&self, processor: ProcessorId) -> bool {
         self.runs_host(self.system.processor(processor).host)
+    }
+
+    /// The host at the other end of a link that ends at the only host here.
+    pub fn other_end(&self, link: &Link) -> Option<HostId> {
+        let (one, other) = link.between;
+        match self.here? {
+            here if here == one => Some(other),
+            here if here == other => Some(one),
+            _ => None,
+        }
     }
 
     /// The only host that this process runs; `None` if it runs all.

@@ -242,6 +242,26 @@ mod tests {
     }
 
     #[test]
+    fn the_usage_of_a_task_is_what_it_reported_since_the_last_sample() {
+        let measure = OutsideMeasure::Reservation(ReservationMeasure {
+            program: hyoshi_model::ProgramId(0),
+            quantity: ReservationQuantity::Usage,
+        });
+        let mut one = MeasuredCondition { place: 0, measure, reported: None, samples: 0, failed: 0 };
+        let mut at = |second: u64, used: u64, reports: u64| {
+            let load = ProgramLoad { used: Span::from_millis(used), reports, ..ProgramLoad::default() };
+            one.used_since_last(Instant::from_nanos(second * 1_000_000_000), &load)
+        };
+        assert_eq!(at(1, 100, 3), Sampled::Nothing);
+        assert_eq!(at(2, 350, 5), Sampled::Value(0.25));
+        assert_eq!(at(3, 350, 5), Sampled::Nothing);
+        assert_eq!(at(4, 550, 6), Sampled::Value(0.1));
+        // It has joined again.
+        assert_eq!(at(5, 50, 1), Sampled::Nothing);
+        assert_eq!(at(6, 150, 2), Sampled::Value(0.1));
+    }
+
+    #[test]
     fn what_the_host_measures_is_in_the_contract_and_what_it_cannot_measure_is_stale() {
         let text = "name = 't'\nduration = '60s'\n[host.drone]\n[processor.main]\nhost = 'drone'\n\
                     [operation.a]\nevery = '20ms'\nwcet = '1ms'\n[contract.heat]\nperiod = '20ms'\n\

@@ -31,6 +31,8 @@ pub struct ContractState {
     pub conditions: Vec<(String, ConditionReading)>,
     /// The region that a command has set.
     pub forced: Option<String>,
+    /// How long it stays set; `None` if until `release`.
+    pub forced_left: Option<Span>,
     /// The host of the process that evaluates it, if that is another one. Then this process applies the regions that
     /// it has sent last, and knows no conditions.
     pub evaluated_by: Option<String>,
@@ -197,7 +199,7 @@ impl ContractControl {
         let system = &self.common.system;
         let mut states = Vec::new();
         for processor in &self.processors {
-            processor.section(|crew, _| {
+            processor.section(|crew, now| {
                 for found in crew.dispatcher.contracts() {
                     let contract = &system.contracts[usize::from(found.contract)];
                     let is_followed = !found.is_evaluated();
@@ -219,7 +221,11 @@ impl ContractControl {
                             true => Vec::new(),
                             false => names.zip(found.readings.iter().copied()).collect(),
                         },
-                        forced: found.forced().map(name),
+                        forced: found.forced().map(|(region, _)| name(region)),
+                        forced_left: found
+                            .forced()
+                            .filter(|(_, until)| *until != Instant::NEVER)
+                            .map(|(_, until)| until.since(now)),
                         evaluated_by: is_followed.then(|| host_of(system, contract)),
                     });
                 }

@@ -156,7 +156,7 @@ pub use contract_control::{ContractControl, ContractError, ContractState};
 pub use cpu_watch::ThreadNames;
 pub use ended::{EndedBy, Finished, LostRecords, RunNote};
 pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCounts};
-pub use link_monitor::{LinkAccess, LinkAccessSlot, LinkCounts};
+pub use link_monitor::{LinkAccess, LinkAccessSlot, LinkReading};
 pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;

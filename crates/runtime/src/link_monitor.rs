@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{HostId, LinkMeasure, LinkQuantity, Span};
+use hyoshi_model::{Dscp, HostId, Link, LinkMeasure, LinkQuantity, Span};
 
 use crate::common::CommonState;
 use crate::condition_sampler::Sampled;
 
 /// What the nodes of two hosts have counted of their link so far, in both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounts {
+pub struct LinkReading {
     /// When, in nanoseconds: on the same clock in all readings.
     pub at: u64,
     /// Sent segments and dropped completions.
@@ -26,7 +26,14 @@ pub struct LinkCounts {
 /// The connections of a node to the nodes of other hosts, as contracts use them.
 pub trait LinkAccess: Send + Sync {
     /// The counts of the link to a host; `None` while its node is not connected.
-    fn counts(&self, host: HostId) -> Option<LinkCounts>;
+    fn counts(&self, host: HostId) -> Option<LinkReading>;
+
+    /// Completions to a host that are not critical have this class from now on, or their own one. An error is the reason.
+    ///
+    /// # Errors
+    ///
+    /// If the completions use another transport, or the kernel refuses the class.
+    fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), String>;
 }
 
 /// Where the node of a host puts its [`LinkAccess`]. Without one, the hosts run in one process. Clones share it.
@@ -61,16 +68,16 @@ pub(crate) struct LinkMonitors {
 #[derive(Debug)]
 struct LinkMonitor {
     to: HostId,
-    last: Option<LinkCounts>,
-    before: Option<LinkCounts>,
+    last: Option<LinkReading>,
+    before: Option<LinkReading>,
     /// The last reading is new.
     is_new: bool,
 }
 
 impl LinkMonitor {
-    fn read(&mut self, counts: Option<LinkCounts>) {
+    fn read(&mut self, counts: Option<LinkReading>) {
         // The other node reports its counts with each exchange; if it has started again, they begin at 0.
-        let follows = |last: LinkCounts, now: LinkCounts| {
+        let follows = |last: LinkReading, now: LinkReading| {
             now.sent >= last.sent && now.lost >= last.lost && now.octets >= last.octets
         };
         self.is_new = counts.map(|now| now.at) != self.last.map(|last| last.at);
@@ -86,10 +93,10 @@ impl LinkMonitor {
         let (sent, octets, nanos) = (now.sent - before.sent, now.octets - before.octets, now.at - before.at);
         match quantity {
             LinkQuantity::Delay => Sampled::Value(now.delay.as_secs_f64()),
+            // A Unix socket counts nothing, and each exchange of the nodes has some octets.
+            LinkQuantity::Loss | LinkQuantity::Throughput if now.octets == 0 => Sampled::Nothing,
             LinkQuantity::Loss if sent == 0 => Sampled::Nothing,
             LinkQuantity::Loss => Sampled::Value(((now.lost - before.lost) as f64 / sent as f64).min(1.0)),
-            // A Unix socket counts nothing, and each exchange of the nodes has some octets.
-            LinkQuantity::Throughput if now.octets == 0 => Sampled::Nothing,
             LinkQuantity::Throughput => Sampled::Value(8.0 * octets as f64 / (nanos as f64 / 1e9)),
         }
     }
@@ -97,13 +104,8 @@ impl LinkMonitor {
 
 impl LinkMonitors {
     pub fn new(common: &CommonState) -> LinkMonitors {
-        let here = common.here();
-        let monitor = |link: &hyoshi_model::Link| {
-            let to = match link.between {
-                (one, other) if Some(one) == here => other,
-                (other, one) if Some(one) == here => other,
-                _ => return None,
-            };
+        let monitor = |link: &Link| {
+            let to = common.other_end(link)?;
             Some(LinkMonitor { to, last: None, before: None, is_new: false })
         };
         LinkMonitors { access: common.link_access.clone(), links: common.system.links.iter().map(monitor).collect() }
@@ -131,7 +133,7 @@ mod tests {
         let mut monitor = LinkMonitor { to: HostId(1), last: None, before: None, is_new: false };
         let delay = Span::from_millis(3);
         let counts =
-            |at: u64, sent, lost, octets| Some(LinkCounts { at: at * 1_000_000_000, sent, lost, octets, delay });
+            |at: u64, sent, lost, octets| Some(LinkReading { at: at * 1_000_000_000, sent, lost, octets, delay });
         let all = [LinkQuantity::Loss, LinkQuantity::Throughput, LinkQuantity::Delay];
         let values = |monitor: &LinkMonitor| all.map(|one| monitor.sampled(one));
         assert_eq!(values(&monitor), [Sampled::Failed; 3]);

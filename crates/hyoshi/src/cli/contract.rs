@@ -9,6 +9,7 @@ use hyoshi_node::idl::hyoshi_node::{
     ActionStanding, ConditionStanding, ContractRefused, ContractStanding, ContractTextError, ForceRegionError,
     SetConditionError,
 };
+use hyoshi_report::figures::{nanos, value};
 use hyoshi_report::terminal::grid::{CellValue, Column, column};
 use serde_json::{Value as Json, json};
 
@@ -195,7 +196,7 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
         vec![
             CellValue::words(&one.contract),
             CellValue::words(one.regions.join(", ")),
-            CellValue::words(&one.forced),
+            CellValue::words(forced(one)),
             CellValue::words(&one.evaluated_by),
             CellValue::words(conditions(one)),
             CellValue::words(actions(one).collect::<Vec<_>>().join("; ")),
@@ -208,6 +209,17 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
         text: OutputText::Table(OutputTable { columns: &CONTRACTS, rows, empty }),
         json: json!({ "contracts": json }),
     }
+}
+
+/// `thin, 12.3s left`.
+fn forced(one: &ContractStanding) -> String {
+    format!("{}{}", one.forced, left(one))
+}
+
+/// `, 12.3s left`.
+fn left(one: &ContractStanding) -> String {
+    let ends = one.forced_ends && !one.forced.is_empty();
+    if ends { format!(", {} left", nanos(one.forced_left)) } else { String::new() }
 }
 
 /// One contract: its state, and its declaration.
@@ -224,7 +236,7 @@ fn show(client: &NodeClient, at: &str, contract: &str) -> Result<VerbOutput, Cli
     let active = match (state.regions.is_empty(), state.forced.is_empty()) {
         (true, _) => "no region is active".to_owned(),
         (false, true) => format!("active: {}", state.regions.join(", ")),
-        (false, false) => format!("active: {}, set by a command", state.regions.join(", ")),
+        (false, false) => format!("active: {}, set by a command{}", state.regions.join(", "), left(state)),
     };
     let mut text = format!("{active}\n");
     let evaluated = (!state.evaluated_by.is_empty()).then(|| format!("evaluated by: host {}", state.evaluated_by));
@@ -237,11 +249,11 @@ fn show(client: &NodeClient, at: &str, contract: &str) -> Result<VerbOutput, Cli
 }
 
 fn conditions(one: &ContractStanding) -> String {
-    let value = |one: &ConditionStanding| match one.stale {
+    let state = |one: &ConditionStanding| match one.stale {
         true => format!("{} stale", one.name),
-        false => format!("{} {:.3}", one.name, one.value),
+        false => format!("{} {}", one.name, value(one.value)),
     };
-    one.conditions.iter().map(value).collect::<Vec<_>>().join(", ")
+    one.conditions.iter().map(state).collect::<Vec<_>>().join(", ")
 }
 
 /// The results of actions outside of the dispatcher.
@@ -264,6 +276,7 @@ fn contract_json(one: &ContractStanding) -> Json {
     json!({
         "contract": one.contract, "regions": one.regions,
         "forced": (!one.forced.is_empty()).then_some(&one.forced),
+        "forced_left_ns": one.forced_ends.then_some(one.forced_left),
         "evaluated_by": (!one.evaluated_by.is_empty()).then_some(&one.evaluated_by),
         "conditions": one.conditions.iter().map(condition).collect::<Vec<_>>(),
         "actions": one.actions.iter().map(action).collect::<Vec<_>>(),

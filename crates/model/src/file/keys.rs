@@ -74,7 +74,7 @@ pub enum Kind {
     Real,
     /// `true` or `false`.
     Truth,
-    /// The value of a setting: `true`, `false` or a whole number.
+    /// The value of a setting: `true`, `false`, a whole number or a text.
     SettingValue,
     /// `"25ms"`.
     Time,
@@ -1209,7 +1209,7 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("a `report`, `call` or `run`"),
-        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\", \"operation.NAME.enabled\" or \"reservation.NAME.importance\".",
+        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\", \"operation.NAME.enabled\", \"reservation.NAME.importance\" or \"link.A-B.dscp\".",
     ),
     key(
         "most",
@@ -1221,8 +1221,8 @@ const ACTION: &[Key] = &[
     key(
         "to",
         Kind::SettingValue,
-        Described("an error with `enabled` and `importance`"),
-        "The value: `false` disables the operation; a number is an importance.",
+        Described("an error with `enabled`, `importance` and `dscp`"),
+        "The value: `false` disables the operation; a number is an importance; a text is a DSCP.",
     ),
     key(
         "call",

@@ -6,16 +6,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{ExternalAction, Instant, ProgramId, Span};
+use hyoshi_model::{Dscp, ExternalAction, Instant, Span};
 use hyoshi_os::WaitOutcome;
 use rtrb::Consumer;
 
 use super::commands::{Commands, PendingCommand};
-use super::{ActionLog, ActionOutcome, ActionsEnd, BrokerAccess, ReadyAction, RegionCallback, RegionEvent};
+use super::{
+    ActionLog, ActionOutcome, ActionsEnd, BrokerAccess, OutsideSetting, ReadyAction, RegionCallback, RegionEvent,
+};
 use crate::common::CommonState;
 use crate::ended::panic_text;
 
-/// The time after which a refused importance is requested again.
+/// The time after which a refused setting is requested again.
 const AGAIN: Span = Span::from_secs(1);
 
 /// Executes actions when regions begin.
@@ -29,8 +31,8 @@ pub(crate) struct ActionExecutor {
     pub commands: Option<Arc<Commands>>,
     /// By contract: its active regions, outer ones first.
     active: Vec<Vec<u16>>,
-    /// The importance of programs that regions set, as the broker has it.
-    importance: BTreeMap<ProgramId, u32>,
+    /// The settings that regions set, with their present values; `None`: that of the file.
+    settings: BTreeMap<OutsideSetting, Option<u32>>,
     pub log: ActionLog,
     pub end: ActionsEnd,
 }
@@ -61,12 +63,9 @@ impl ActionExecutor {
             }
         };
         let log = ActionLog(Arc::new(Mutex::new(actions.iter().map(outcome).collect())));
-        let declared = actions.iter().filter_map(|one| match one.action {
-            ExternalAction::Importance { program, .. } => Some((program, system.program(program).importance)),
-            _ => None,
-        });
+        let settings = actions.iter().filter_map(|one| Some((one.setting()?.0, None)));
         ActionExecutor {
-            importance: declared.collect(),
+            settings: settings.collect(),
             commands: actions
                 .iter()
                 .any(|one| matches!(one.action, ExternalAction::Run { .. }))
@@ -98,11 +97,11 @@ impl ActionExecutor {
                 return;
             }
             // The broker may be absent for a while.
-            let refused = self.importance.iter().any(|(program, present)| self.wanted(*program).0 != *present);
+            let refused = self.settings.iter().any(|(setting, present)| self.wanted(*setting).0 != *present);
             let until = if refused { self.common.now() + AGAIN } else { Instant::NEVER };
             let woken = self.common.actions.wait_until(self.common.clock(), until);
             if woken == WaitOutcome::TimedOut {
-                self.set_importance(None);
+                self.apply_settings(None);
             }
         }
     }
@@ -125,7 +124,7 @@ impl ActionExecutor {
                 }
             }
         }
-        self.set_importance(Some(change));
+        self.apply_settings(Some(change));
     }
 
     /// A region with this action has begun.
@@ -156,27 +155,24 @@ impl ActionExecutor {
                 }
                 None
             }
-            ExternalAction::Importance { .. } => None,
+            ExternalAction::Importance { .. } | ExternalAction::MarkLink { .. } => None,
         };
         if let Some((place, result)) = result {
             self.log.record(place, result);
         }
     }
 
-    /// Sets the importance of programs that the active regions want, or the declared one. Without a change it requests
-    /// again what was refused, and records only success.
-    fn set_importance(&mut self, change: Option<ChangedRegion>) {
-        for program in self.importance.keys().copied().collect::<Vec<_>>() {
-            let (wanted, by) = self.wanted(program);
-            if self.importance.get(&program) == Some(&wanted) {
+    /// Makes the settings that the active regions want, or restores those of the file. Without a change it requests again
+    /// what was refused, and records only success.
+    fn apply_settings(&mut self, change: Option<ChangedRegion>) {
+        for setting in self.settings.keys().copied().collect::<Vec<_>>() {
+            let (wanted, by) = self.wanted(setting);
+            if self.settings.get(&setting) == Some(&wanted) {
                 continue;
             }
-            let result = match &self.broker {
-                Some(broker) => broker.set_importance(&self.common.system.program(program).name, wanted),
-                None => Err("the run has no CPU broker".to_owned()),
-            };
+            let result = self.apply(setting, wanted);
             if result.is_ok() {
-                self.importance.insert(program, wanted);
+                self.settings.insert(setting, wanted);
             }
             let Some(change) = change else {
                 by.filter(|_| result.is_ok()).into_iter().for_each(|place| self.log.record(place, Ok(())));
@@ -185,7 +181,7 @@ impl ActionExecutor {
             // Without an active region: it ends the one of this change.
             let ended = |one: &ReadyAction| {
                 (one.contract, Some(one.region)) == (change.contract, change.from)
-                    && matches!(one.action, ExternalAction::Importance { program: of, .. } if of == program)
+                    && one.setting().is_some_and(|(of, _)| of == setting)
             };
             match (by, result) {
                 (Some(place), result) => self.log.record(place, result),
@@ -199,19 +195,33 @@ impl ActionExecutor {
         }
     }
 
-    /// The importance of a program and its action: highest precedence first, then innermost region.
-    fn wanted(&self, program: ProgramId) -> (u32, Option<usize>) {
-        let contracts = &self.common.system.contracts;
-        let wants = self.actions.iter().enumerate().filter_map(|(place, one)| match one.action {
-            ExternalAction::Importance { program: of, importance } if of == program => {
-                let depth = self.active[usize::from(one.contract)].iter().position(|active| *active == one.region)?;
-                let precedence = contracts[usize::from(one.contract)].precedence;
-                let first = std::cmp::Reverse(one.contract);
-                Some(((precedence, first, depth), (importance, Some(place))))
+    fn apply(&self, setting: OutsideSetting, value: Option<u32>) -> Result<(), String> {
+        let system = &self.common.system;
+        match setting {
+            OutsideSetting::Importance(program) => {
+                let program = system.program(program);
+                let broker = self.broker.as_ref().ok_or("the run has no CPU broker")?;
+                broker.set_importance(&program.name, value.unwrap_or(program.importance))
             }
-            _ => None,
+            OutsideSetting::Dscp(link) => {
+                let to = self.common.other_end(&system.links[usize::from(link)]);
+                let access = to.and_then(|to| Some((to, self.common.link_access.get()?)));
+                let (to, access) = access.ok_or("this process runs all hosts: there are no packets")?;
+                access.set_dscp(to, value.and_then(|value| Dscp::new(value as u8)))
+            }
+        }
+    }
+
+    /// The value of a setting and its action: highest precedence first, then innermost region.
+    fn wanted(&self, setting: OutsideSetting) -> (Option<u32>, Option<usize>) {
+        let contracts = &self.common.system.contracts;
+        let wants = self.actions.iter().enumerate().filter_map(|(place, one)| {
+            let (_, value) = one.setting().filter(|(of, _)| *of == setting)?;
+            let depth = self.active[usize::from(one.contract)].iter().position(|active| *active == one.region)?;
+            let precedence = contracts[usize::from(one.contract)].precedence;
+            let first = std::cmp::Reverse(one.contract);
+            Some(((precedence, first, depth), (Some(value), Some(place))))
         });
-        let declared = (self.common.system.program(program).importance, None);
-        wants.max_by_key(|(rank, _)| *rank).map_or(declared, |(_, wanted)| wanted)
+        wants.max_by_key(|(rank, _)| *rank).map_or((None, None), |(_, wanted)| wanted)
     }
 }

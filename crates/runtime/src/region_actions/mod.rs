@@ -1,4 +1,5 @@
-//! Actions of contracts outside of the dispatcher: callbacks, commands, and importance at the CPU broker.
+//! Actions of contracts outside of the dispatcher: callbacks, commands, importance at the CPU broker, and the DSCP of
+//! links.
 //!
 //! ```text
 //! section of a processor ─► ring of changed regions ─► one thread at normal priority ─► callback, command, broker
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{Contract, ExternalAction, Instant, ProcessorId, Span, System};
+use hyoshi_model::{Contract, ExternalAction, Instant, ProcessorId, ProgramId, Span, System};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::common::CommonState;
@@ -184,19 +185,49 @@ struct ReadyAction {
     path: PathBuf,
 }
 
-/// The processor whose changes of regions cause an action: that of the contract. If another process evaluates it: a
-/// processor on the host of the reservation.
+/// The processor here whose changes of regions cause an action: that of the contract. If another process evaluates it: a
+/// processor on the host of the reservation, or at an end of the link. `None` if other processes execute it.
 fn executed_on(
     system: &System,
     here: &BTreeSet<ProcessorId>,
     contract: &Contract,
     action: &ExternalAction,
-) -> ProcessorId {
-    match action {
-        ExternalAction::Importance { program, .. } if !here.contains(&contract.processor) => {
-            contract.processor_on(system, system.program(*program).host)
+) -> Option<ProcessorId> {
+    let is_here = |processor: &ProcessorId| here.contains(processor);
+    let hosts = match action {
+        // Each of its two hosts sends.
+        ExternalAction::MarkLink { link, .. } => {
+            let (one, other) = system.links[usize::from(*link)].between;
+            vec![one, other]
         }
-        _ => contract.processor,
+        ExternalAction::Importance { program, .. } if !is_here(&contract.processor) => {
+            vec![system.program(*program).host]
+        }
+        ExternalAction::Importance { .. } | ExternalAction::Call { .. } | ExternalAction::Run { .. } => {
+            return Some(contract.processor).filter(is_here);
+        }
+    };
+    hosts.into_iter().map(|host| contract.processor_on(system, host)).find(is_here)
+}
+
+/// A setting that holds while a region is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum OutsideSetting {
+    Importance(ProgramId),
+    /// Of a link, by its position.
+    Dscp(u16),
+}
+
+impl ReadyAction {
+    /// What it sets, and the value.
+    fn setting(&self) -> Option<(OutsideSetting, u32)> {
+        match self.action {
+            ExternalAction::Importance { program, importance } => {
+                Some((OutsideSetting::Importance(program), importance))
+            }
+            ExternalAction::MarkLink { link, dscp } => Some((OutsideSetting::Dscp(link), dscp.number().into())),
+            ExternalAction::Call { .. } | ExternalAction::Run { .. } => None,
+        }
     }
 }
 
@@ -211,8 +242,7 @@ impl RegionActions {
         }
         let mut actions = Vec::new();
         for (place, contract) in (0..).zip(&system.contracts) {
-            let is_here =
-                |(_, action): &(u16, &ExternalAction)| here.contains(&executed_on(system, here, contract, action));
+            let is_here = |(_, action): &(u16, &ExternalAction)| executed_on(system, here, contract, action).is_some();
             for (region, action) in contract.external_actions().filter(is_here) {
                 let path = self.program(system, (contract, region), action)?;
                 actions.push(ReadyAction { contract: place, region, action: action.clone(), path });
@@ -241,7 +271,7 @@ impl RegionActions {
             |one: &ReadyAction| executed_on(&system, here, &system.contracts[usize::from(one.contract)], &one.action);
         let mut rings: Vec<Consumer<ChangedRegion>> = Vec::new();
         let mut producers = BTreeMap::new();
-        for processor in actions.iter().map(on) {
+        for processor in actions.iter().filter_map(on) {
             producers.entry(processor).or_insert_with(|| {
                 let (producer, consumer) = RingBuffer::new(RING);
                 rings.push(consumer);
@@ -273,7 +303,9 @@ impl RegionActions {
                 region: region(),
                 reason,
             }),
-            ExternalAction::Call { .. } | ExternalAction::Importance { .. } => Ok(PathBuf::new()),
+            ExternalAction::Call { .. } | ExternalAction::Importance { .. } | ExternalAction::MarkLink { .. } => {
+                Ok(PathBuf::new())
+            }
         }
     }
 }

@@ -254,9 +254,10 @@ impl<'a> EvaluatedContract<'a> {
         self.role.active()
     }
 
-    /// The innermost region that a command has set.
-    pub fn forced(&self) -> Option<u16> {
-        self.role.machine()?.forced()
+    /// The innermost region that a command has set, and until when.
+    pub fn forced(&self) -> Option<(u16, Instant)> {
+        let machine = self.role.machine()?;
+        Some((machine.forced()?, machine.forced_until()))
     }
 
     /// False if another processor evaluates it, and this one applies its regions.

@@ -1,5 +1,5 @@
 //! What contracts measure and do outside of the dispatcher: quantities of hosts, links and reservations; `call`, `run`,
-//! and the importance of a reservation.
+//! the importance of a reservation, and the DSCP of a link.
 
 use super::{ContractReader, addressed};
 use crate::contract::{ConditionSource, ExternalAction};
@@ -40,15 +40,31 @@ impl ContractReader<'_, '_> {
         }
         let set = table.get("set").and_then(|value| value.get_ref().as_str())?;
         let address = addressed(AtPlace::new(set, table.place_of("set")))?;
-        if address.section != "reservation" {
-            return None;
-        }
-        if address.key != "importance" || has(&["least", "most", "report"]) {
+        let (key, example) = match address.section {
+            "reservation" => ("importance", "{ set = \"reservation.NAME.importance\", to = 9 }"),
+            "link" => ("dscp", "{ set = \"link.A-B.dscp\", to = \"AF41\" }"),
+            _ => return None,
+        };
+        if address.key != key || has(&["least", "most", "report"]) {
             log.error(address.place, format!("a contract cannot set `{}`", shortened(set)))
-                .help("write { set = \"reservation.NAME.importance\", to = 9 }");
+                .help(format!("write {example}"));
             return Some(None);
         }
-        Some(self.importance(log, table, AtPlace::new(address.name, address.place)))
+        let name = AtPlace::new(address.name, address.place);
+        Some(if key == "dscp" { self.mark_link(log, table, name) } else { self.importance(log, table, name) })
+    }
+
+    fn mark_link(&mut self, log: &mut Log, table: &Table<'_>, name: AtPlace<&str>) -> Option<ExternalAction> {
+        let Contents { hosts, links, .. } = self.contents;
+        let link = LinkNames::new(links, hosts).find(log, name)?;
+        let to = table.required(log, "to", InputValue::text)?;
+        let Ok(dscp) = to.value.parse() else {
+            log.error(to.place, format!("`{}` is not a DSCP", shortened(to.value)))
+                .help("write a name of RFC 4594, such as \"AF41\", or a number, such as \"34\"");
+            return None;
+        };
+        self.must_have_processor(log, self.contents.first_end(link as usize), name.place)?;
+        Some(ExternalAction::MarkLink { link: link as u16, dscp })
     }
 
     fn importance(&mut self, log: &mut Log, table: &Table<'_>, name: AtPlace<&str>) -> Option<ExternalAction> {
@@ -69,11 +85,7 @@ impl ContractReader<'_, '_> {
             let host = match measure {
                 OutsideMeasure::Host(one) => one.host,
                 OutsideMeasure::Reservation(one) => brokered.programs[one.program.index()].host,
-                OutsideMeasure::Link(one) => {
-                    let (one, other) = links[usize::from(one.link)].between;
-                    let has_processor = self.contents.processors.iter().any(|processor| processor.host == one);
-                    if has_processor { one } else { other }
-                }
+                OutsideMeasure::Link(one) => self.contents.first_end(usize::from(one.link)),
             };
             self.must_have_processor(log, host, of.place)?;
             return Some(ConditionSource::Set(place as u16));
