@@ -3,7 +3,9 @@
 use alloc::collections::BTreeSet;
 use core::ops::Deref;
 
-use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, JobScope};
+use crate::contract::{
+    ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting, ExternalAction, JobScope,
+};
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
@@ -278,6 +280,9 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
             ContractAction::LimitLegs { operation, most } => is_known(operation) && *most > 0,
             ContractAction::Disable { operation } => is_known(operation),
+            ContractAction::Set { setting, .. } => match setting {
+                ContractSetting::Importance(operation) => is_known(operation),
+            },
             ContractAction::Report { .. } => true,
             ContractAction::External(ExternalAction::Importance { program, .. }) => {
                 program.index() < contents.brokered.programs.len()

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::feedback::LatencyScope;
@@ -146,6 +146,13 @@ pub enum ContractAction {
         /// The operation.
         operation: OperationId,
     },
+    /// A setting has this value.
+    Set {
+        /// The setting.
+        setting: ContractSetting,
+        /// Its value.
+        to: u32,
+    },
     /// Reports have this text with the begin of the region.
     Report {
         /// The text.
@@ -153,6 +160,39 @@ pub enum ContractAction {
     },
     /// The node does this outside of the dispatcher.
     External(ExternalAction),
+}
+
+/// A setting with one value. If several regions are active, the highest precedence applies, and within a contract the
+/// inner region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContractSetting {
+    /// The importance of an operation, for its later jobs.
+    Importance(OperationId),
+}
+
+impl ContractSetting {
+    /// The processor that applies it.
+    pub fn processor(self, contents: &Contents) -> ProcessorId {
+        match self {
+            ContractSetting::Importance(operation) => contents.operation(operation).on,
+        }
+    }
+
+    /// As in files: `operation.track.importance`.
+    pub fn address(self, contents: &Contents) -> String {
+        match self {
+            ContractSetting::Importance(operation) => {
+                format!("operation.{}.importance", contents.operation(operation).name)
+            }
+        }
+    }
+
+    /// A value of it, as in files.
+    pub fn text(self, _contents: &Contents, to: u32) -> String {
+        match self {
+            ContractSetting::Importance(_) => to.to_string(),
+        }
+    }
 }
 
 /// What a node does outside of the dispatcher when a region begins. Simulations and replays only list it.
@@ -308,6 +348,7 @@ impl Contract {
                 ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
                     set.insert(*operation);
                 }
+                ContractAction::Set { setting, .. } => _ = found.insert(setting.processor(contents)),
                 ContractAction::External(ExternalAction::Importance { program, .. }) => {
                     let host = contents.brokered.programs[program.index()].host;
                     found.insert(self.processor_on(contents, host));
@@ -401,7 +442,7 @@ impl Contents {
                 ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
                     follow[operation.index()] = true;
                 }
-                ContractAction::Report { .. } | ContractAction::External(_) => {}
+                ContractAction::Set { .. } | ContractAction::Report { .. } | ContractAction::External(_) => {}
             }
         }
         let mut changed = follow.contains(&true);

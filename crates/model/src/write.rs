@@ -9,7 +9,8 @@ use core::fmt::Write;
 
 use crate::checked::System;
 use crate::contract::{
-    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, JobScope, Stay, WindowSummary,
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting, ExternalAction, JobScope,
+    Stay, WindowSummary,
 };
 use crate::endpoint::Endpoint;
 use crate::event::Event;
@@ -490,6 +491,11 @@ fn region_keys(
         ContractAction::Disable { operation } => {
             table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])
         }
+        ContractAction::Set { setting, to } => match setting {
+            ContractSetting::Importance(operation) => {
+                table(alloc::vec![("set", set(operation, "importance")), ("to", to.to_string())])
+            }
+        },
         ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
         ContractAction::External(action) => external_action(system, action),
     });

@@ -118,7 +118,10 @@ fn reports(system: &System, contract: &Contract, step: &RegionStep) -> Vec<Strin
     let texts = region.into_iter().flat_map(|region| &region.actions).filter_map(|action| match action {
         ContractAction::Report { text } => Some(text.to_string()),
         ContractAction::External(action) => Some(action.text(system)),
-        ContractAction::LimitPeriod { .. } | ContractAction::LimitLegs { .. } | ContractAction::Disable { .. } => None,
+        ContractAction::LimitPeriod { .. }
+        | ContractAction::LimitLegs { .. }
+        | ContractAction::Disable { .. }
+        | ContractAction::Set { .. } => None,
     });
     texts.collect()
 }

@@ -1209,7 +1209,7 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("a `report`, `call` or `run`"),
-        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\", \"operation.NAME.enabled\" or \"reservation.NAME.importance\".",
+        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, enabled or importance) or \"reservation.NAME.importance\".",
     ),
     key(
         "most",

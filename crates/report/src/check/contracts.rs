@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hyoshi_contract::SettingLimits;
 use hyoshi_contract::reach::{Reachability, RegionReach, domain, reach};
 use hyoshi_model::predicate::{ConditionReading, Predicate};
-use hyoshi_model::{ConditionSource, Contract, ContractAction, OperationId, Span, System, at_level};
+use hyoshi_model::{ConditionSource, Contract, ContractAction, ContractSetting, OperationId, Span, System, at_level};
 use serde::Serialize;
 
 use crate::figures::nanos;
@@ -71,31 +71,36 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
     checks.collect()
 }
 
-/// Limits of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.
+/// Settings of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.
 pub fn limit_notes(system: &System) -> Vec<ReportNote> {
     let all = limiting_regions(system);
     let mut notes = contradictions(system, &all);
+    notes.extend(different_values(system, &all));
     notes.extend(floors(system, &all));
     notes
 }
 
 /// A region that can begin, with its limits and those of the region around it.
 struct LimitingRegion<'a> {
+    /// The position of its contract.
+    place: usize,
     contract: &'a Contract,
     region: &'a str,
     /// Operations with their shortest and longest periods.
     limits: Vec<(OperationId, Span, Span)>,
+    /// Settings with one value.
+    settings: Vec<(ContractSetting, u32)>,
     /// It also disables operations, which lowers the load.
     disables: bool,
 }
 
 fn limiting_regions(system: &System) -> Vec<LimitingRegion<'_>> {
     let mut all = Vec::new();
-    for contract in &system.contracts {
+    for (place, contract) in system.contracts.iter().enumerate() {
         for (check, region) in of_contract(contract).into_iter().zip(&contract.regions) {
             let outer = region.rules.parent.map(|outer| &contract.regions[usize::from(outer)]);
             let mut limits: Vec<(OperationId, Span, Span)> = Vec::new();
-            let mut disables = false;
+            let (mut settings, mut disables) = (Vec::new(), false);
             for action in outer.into_iter().chain([region]).flat_map(|region| &region.actions) {
                 match action {
                     ContractAction::LimitPeriod { operation, shortest, longest } => {
@@ -106,12 +111,17 @@ fn limiting_regions(system: &System) -> Vec<LimitingRegion<'_>> {
                         limits.retain(|(id, ..)| id != operation);
                         limits.push(limit);
                     }
+                    ContractAction::Set { setting, to } => {
+                        settings.retain(|(outer, _)| outer != setting);
+                        settings.push((*setting, *to));
+                    }
                     ContractAction::Disable { .. } => disables = true,
                     _ => {}
                 }
             }
-            if !limits.is_empty() && !matches!(check.begins, "never" | "hidden") {
-                all.push(LimitingRegion { contract, region: &region.name, limits, disables });
+            let sets_any = !limits.is_empty() || !settings.is_empty();
+            if sets_any && !matches!(check.begins, "never" | "hidden") {
+                all.push(LimitingRegion { place, contract, region: &region.name, limits, settings, disables });
             }
         }
     }
@@ -136,9 +146,7 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
                 if notes.len() == MOST_NOTES || !seen.insert((&one.contract.name, &other.contract.name, *operation)) {
                     continue;
                 }
-                let order = system.contracts_on(one.contract.processor);
-                let place = |name: &str| order.iter().position(|at| system.contracts[usize::from(*at)].name == name);
-                let first = if place(&one.contract.name) < place(&other.contract.name) { one } else { other };
+                let first = preceding(one, other);
                 notes.push(ReportNote {
                     level: NoteLevel::Info,
                     topic: "contract".into(),
@@ -162,10 +170,51 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
     notes
 }
 
+/// The one with the higher precedence; of equal ones, `one` if its contract is earlier in the file.
+fn preceding<'a>(one: &'a LimitingRegion<'a>, other: &'a LimitingRegion<'a>) -> &'a LimitingRegion<'a> {
+    let order = |region: &LimitingRegion<'_>| (std::cmp::Reverse(region.contract.precedence), region.place);
+    if order(one) < order(other) { one } else { other }
+}
+
+/// At most [`MOST_NOTES`]: one for each pair of contracts and setting.
+fn different_values(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
+    let mut notes: Vec<ReportNote> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (place, one) in all.iter().enumerate() {
+        for other in all[place + 1..].iter().filter(|other| other.place != one.place) {
+            for (setting, to) in &one.settings {
+                let different = other.settings.iter().find(|(same, value)| same == setting && value != to);
+                let Some((_, value)) = different else { continue };
+                if notes.len() == MOST_NOTES || !seen.insert((one.place, other.place, *setting)) {
+                    continue;
+                }
+                notes.push(ReportNote {
+                    level: NoteLevel::Info,
+                    topic: "contract".into(),
+                    text: format!(
+                        "region `{}` of `{}` sets `{}` to {}, region `{}` of `{}` to {}: if both are active, the value of `{}` \
+                         applies",
+                        one.region,
+                        one.contract.name,
+                        setting.address(system),
+                        setting.text(system, *to),
+                        other.region,
+                        other.contract.name,
+                        setting.text(system, *value),
+                        preceding(one, other).contract.name,
+                    ),
+                    remedy: Some("set it in one contract, or raise `precedence` of the one that shall apply".into()),
+                });
+            }
+        }
+    }
+    notes
+}
+
 /// The load at the lowest rates that a region permits must not be above what the loop may hold.
 fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
     let mut notes = Vec::new();
-    for one in all.iter().filter(|one| !one.disables) {
+    for one in all.iter().filter(|one| !one.disables && !one.limits.is_empty()) {
         let processor = one.contract.processor;
         let loops = system.feedback.iter().filter(|adapted| adapted.processor == processor);
         let Some(most) = loops.map(|one| one.most_load_ppm(system.processor(processor).hard_cap.ppm)).next() else {
@@ -293,6 +342,20 @@ mod tests {
         // A region that cannot begin contradicts nothing.
         let never = contract("slow", 0, "most = '5Hz'").replace("load > 1", "load > 2 && load < 1");
         assert_eq!(notes(&format!("{never}{}", contract("fast", 0, "least = '20Hz'"))), [""; 0]);
+    }
+
+    #[test]
+    fn different_values_of_one_setting_are_named_with_the_one_that_applies() {
+        let set = |name: &str, precedence: u32, to: u32| {
+            let text = contract(name, precedence, "most = '5Hz'");
+            text.replace("track.rate', most = '5Hz'", &format!("track.importance', to = {to}"))
+        };
+        let both = |precedence: u32, to: u32| notes(&format!("{}{}", set("a", 0, 1), set("b", precedence, to)));
+        let text = "region `high` of `a` sets `operation.track.importance` to 1, region `high` of `b` to 9: if both are \
+                    active, the value of";
+        assert_eq!(both(0, 9), [format!("{text} `a` applies")]);
+        assert_eq!(both(1, 9), [format!("{text} `b` applies")]);
+        assert_eq!(both(1, 1), [""; 0]);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 mod conditions;
 mod routes;
+mod settings;
 
 use alloc::collections::BTreeMap;
 use alloc::{boxed::Box, vec, vec::Vec};
@@ -29,6 +30,7 @@ use crate::job::Job;
 use crate::operation::OperationState;
 use conditions::{ConditionMeasure, ConditionMonitors};
 use routes::{ContractRole, ProcessorRoutes};
+use settings::ProcessorSettings;
 
 /// The contracts of one processor, from the highest precedence to the lowest.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(super) struct ProcessorContracts {
     changes: Vec<RegionChange>,
     /// The operations that a region limits, in their order, with the combined limits of the active regions.
     limited: Vec<(u32, OperationLimits)>,
+    /// The settings with one value that a region sets.
+    settings: ProcessorSettings,
     /// By epoch: conditions that it sets, with the values in millionths.
     by_epoch: Vec<Vec<(u16, i64)>>,
     routes: ProcessorRoutes,
@@ -58,6 +62,8 @@ struct LocalContract {
     role: ContractRole,
     /// By region: positions in `limited`, with its limits.
     actions: Vec<Vec<(u32, OperationLimits)>>,
+    /// By region: positions in `settings`, with the values.
+    settings: Vec<Vec<(u32, u32)>>,
 }
 
 /// What the active regions permit.
@@ -116,7 +122,9 @@ fn limits_of(
         ContractAction::Disable { operation } => {
             (one(operation), OperationLimits { disabled: true, ..OperationLimits::NONE })
         }
-        ContractAction::Report { .. } | ContractAction::External(_) => (Vec::new(), OperationLimits::NONE),
+        ContractAction::Set { .. } | ContractAction::Report { .. } | ContractAction::External(_) => {
+            (Vec::new(), OperationLimits::NONE)
+        }
     }
 }
 
@@ -146,6 +154,7 @@ impl ProcessorContracts {
         }
         let conditions = contracts.iter().flat_map(|one| one.conditions.iter().map(|condition| (*one, condition)));
         let conditions = ConditionMonitors::new(system, processor, conditions, local_of, operations.len());
+        let settings = ProcessorSettings::new(system, processor, &contracts);
         let mut limited = BTreeMap::new();
         let (mut first, mut all) = (0, Vec::new());
         for (place, contract) in places.iter().zip(&contracts) {
@@ -165,6 +174,7 @@ impl ProcessorContracts {
                 first,
                 readings: vec![ConditionReading::Stale; contract.conditions.len()],
                 actions: actions.collect(),
+                settings: contract.regions.iter().map(|region| settings.of_region(region)).collect(),
                 role: ContractRole::new(contract, processor),
             });
             first += contract.conditions.len();
@@ -175,7 +185,8 @@ impl ProcessorContracts {
         }
         let by_epoch = (0..system.epochs.len()).map(|epoch| changed_conditions(system, epoch)).collect();
         let changes = Vec::with_capacity(most_changes);
-        Some(Box::new(ProcessorContracts { all, conditions, next: Instant::ZERO, changes, limited, by_epoch, routes }))
+        let next = Instant::ZERO;
+        Some(Box::new(ProcessorContracts { all, conditions, next, changes, limited, settings, by_epoch, routes }))
     }
 
     /// The most changes of regions at once: each may end, and begin.
@@ -233,6 +244,13 @@ impl ProcessorContracts {
             for (place, limits) in one.role.active().flat_map(|region| &one.actions[usize::from(region)]) {
                 let combined = &mut self.limited[*place as usize].1;
                 *combined = limits.within(*combined);
+            }
+        }
+        self.settings.clear();
+        // The last one applies: the highest precedence, and within it the inner region.
+        for one in self.all.iter().rev() {
+            for (place, to) in one.role.active().flat_map(|region| &one.settings[usize::from(region)]) {
+                self.settings.set(*place, *to);
             }
         }
     }
@@ -322,8 +340,7 @@ impl<P: Probe> Dispatcher<P> {
         }
         contracts.next = contracts.all.iter().map(|one| one.due).min().unwrap_or(Instant::NEVER);
         if changed {
-            contracts.combine();
-            self.apply_limits(now, &contracts, effects);
+            self.apply(now, &mut contracts, effects);
         }
         self.contracts = Some(contracts);
     }
@@ -375,8 +392,7 @@ impl<P: Probe> Dispatcher<P> {
                 }
             });
         }
-        contracts.combine();
-        self.apply_limits(now, &contracts, effects);
+        self.apply(now, &mut contracts, effects);
         self.contracts = Some(contracts);
     }
 
@@ -384,6 +400,13 @@ impl<P: Probe> Dispatcher<P> {
         let RegionChange { from, to, .. } = change;
         self.decision(at, DispatchDecision::Region { contract, from, to });
         effects.add_region(ChangedRegion { at, contract, from, to });
+    }
+
+    /// The active regions have changed: applies their settings.
+    fn apply(&mut self, now: Instant, contracts: &mut ProcessorContracts, effects: &mut Effects) {
+        contracts.combine();
+        self.apply_settings(&mut contracts.settings);
+        self.apply_limits(now, contracts, effects);
     }
 
     fn apply_limits(&mut self, now: Instant, contracts: &ProcessorContracts, effects: &mut Effects) {

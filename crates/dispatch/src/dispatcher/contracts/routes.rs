@@ -188,8 +188,7 @@ impl<P: Probe> Dispatcher<P> {
             None => false,
         };
         if changed {
-            contracts.combine();
-            self.apply_limits(now, &contracts, effects);
+            self.apply(now, &mut contracts, effects);
         }
         self.contracts = Some(contracts);
     }

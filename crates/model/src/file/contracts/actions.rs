@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::{ContractReader, addressed, open};
-use crate::contract::ContractAction;
+use crate::contract::{ContractAction, ContractSetting, ExternalAction};
 use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::table::Table;
@@ -22,7 +22,7 @@ impl ContractReader<'_, '_> {
             return table.get("do").is_none().then(Vec::new);
         };
         let mut actions = Vec::new();
-        let mut places: HashMap<(&'static str, OperationId), Place> = HashMap::new();
+        let mut places: HashMap<(&'static str, u32), Place> = HashMap::new();
         let mut sound = true;
         for item in given.value {
             let place = Place::from(item.span());
@@ -31,16 +31,9 @@ impl ContractReader<'_, '_> {
                 continue;
             };
             for action in &found {
-                let key = match action {
-                    ContractAction::LimitPeriod { operation, .. } => ("rate", *operation),
-                    ContractAction::LimitLegs { operation, .. } => ("repeat.legs", *operation),
-                    ContractAction::Disable { operation } => ("enabled", *operation),
-                    ContractAction::Report { .. } | ContractAction::External(_) => continue,
-                };
+                let Some(key) = setting_of(action) else { continue };
                 if let Some(first) = places.insert(key, place) {
-                    log.error(place, format!("the region sets `{}` of this operation twice", key.0))
-                        .also(first, "here")
-                        .help("keep one");
+                    log.error(place, format!("the region sets {} twice", key.0)).also(first, "here").help("keep one");
                     sound = false;
                 }
             }
@@ -59,6 +52,7 @@ impl ContractReader<'_, '_> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
                              { set = \"operation.NAME.repeat.legs\", most = 2 }, \
                              { set = \"operation.NAME.enabled\", to = false }, \
+                             { set = \"operation.NAME.importance\", to = 5 }, \
                              { set = \"reservation.NAME.importance\", to = 9 }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }";
         let table = open(log, "contract.region.do", "do", item)?;
@@ -88,7 +82,8 @@ impl ContractReader<'_, '_> {
             return None;
         };
         let address = addressed(set).filter(|address| address.section == "operation");
-        let Some(address) = address.filter(|one| matches!(one.key, "rate" | "repeat.legs" | "enabled")) else {
+        let Some(address) = address.filter(|one| matches!(one.key, "rate" | "repeat.legs" | "enabled" | "importance"))
+        else {
             log.error(set.place, format!("a contract cannot set `{}`", shortened(set.value))).help(KNOWN);
             return None;
         };
@@ -96,6 +91,12 @@ impl ContractReader<'_, '_> {
         match address.key {
             "rate" => self.limit_rate(log, &table, set, found),
             "repeat.legs" => self.limit_legs(log, &table, found),
+            "importance" => {
+                must_set(log, &table)?;
+                let to = table.required(log, "to", |given| given.whole(0, u32::MAX.into()))?.value as u32;
+                let set = |operation| ContractAction::Set { setting: ContractSetting::Importance(operation), to };
+                Some(found.into_iter().map(set).collect())
+            }
             _ => {
                 let to = table.required(log, "to", InputValue::truth)?;
                 if keys(&["least", "most"]) || to.value {
@@ -209,4 +210,27 @@ impl ContractReader<'_, '_> {
         }
         Some(())
     }
+}
+
+/// The setting of an action: its description in errors, and its position.
+fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
+    Some(match action {
+        ContractAction::LimitPeriod { operation, .. } => ("`rate` of this operation", operation.0),
+        ContractAction::LimitLegs { operation, .. } => ("`repeat.legs` of this operation", operation.0),
+        ContractAction::Disable { operation } => ("`enabled` of this operation", operation.0),
+        ContractAction::Set { setting, .. } => match setting {
+            ContractSetting::Importance(operation) => ("`importance` of this operation", operation.0),
+        },
+        ContractAction::External(ExternalAction::Importance { program, .. }) => {
+            ("`importance` of this reservation", program.0)
+        }
+        ContractAction::Report { .. } | ContractAction::External(_) => return None,
+    })
+}
+
+/// An action with a value has no limits.
+fn must_set(log: &mut Log, table: &Table<'_>) -> Option<()> {
+    let Some(key) = ["least", "most"].into_iter().find(|key| table.get(key).is_some()) else { return Some(()) };
+    log.error(table.place_of(key), format!("`{key}` cannot limit this setting")).help("write its value: `to = ...`");
+    None
 }

@@ -1,0 +1,146 @@
+//! Settings with one value that regions set: they apply while the region is active, on whichever processor evaluates the
+//! contract, and a replay repeats them.
+
+use crate::common;
+
+use common::*;
+use hyoshi_model::*;
+use hyoshi_replay::replay;
+use hyoshi_sched::{Plan, Strategies};
+use hyoshi_trace::{DispatchDecision, TraceEvent};
+
+type Events = Vec<(ProcessorId, Instant, TraceEvent)>;
+
+/// `mode` is 1 from 2 s to 4 s.
+const MODE: &str = "[condition.mode]\nvalue = 0\n\
+    [[epoch]]\nat = '2s'\nset = { 'condition.mode.value' = 1 }\n\
+    [[epoch]]\nat = '4s'\nset = { 'condition.mode.value' = 0 }\n";
+
+/// A contract with these actions while `mode` is 1.
+fn contract(name: &str, keys: &str, actions: &str) -> String {
+    format!(
+        "[contract.{name}]\n{keys}\nwatch = {{ mode = {{ of = 'condition.mode' }} }}\n\
+         [[contract.{name}.region]]\nname = 'on'\nenter = 'mode > 0.5'\ndo = [{actions}]\n\
+         [[contract.{name}.region]]\nname = 'off'\n"
+    )
+}
+
+fn system(text: &str) -> System {
+    read(&format!("name = 'settings'\n{text}{MODE}"), "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system
+}
+
+/// All events of 6 s. A replay of each processor makes the same decisions.
+fn run(text: &str) -> Events {
+    let system = system(text);
+    let all = events(&system, Instant::ZERO + Span::from_secs(6));
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    for plan in &plan.processors {
+        let own = all.iter().filter(|(processor, ..)| *processor == plan.processor);
+        replay(&system, plan, own.map(|(_, at, event)| (*at, *event))).unwrap_or_else(|one| panic!("{one}"));
+    }
+    all
+}
+
+fn seconds(at: Instant) -> f64 {
+    at.since(Instant::ZERO).as_secs_f64()
+}
+
+/// Whether `mode` is 1 at an instant; `None` within 300 ms after a change.
+fn is_on(at: Instant) -> Option<bool> {
+    match seconds(at) {
+        at if (2.0..2.3).contains(&at) || (4.0..4.3).contains(&at) => None,
+        at => Some((2.3..4.0).contains(&at)),
+    }
+}
+
+/// The operations that run first after their common release, each 20 ms.
+fn first_runs(all: &Events) -> Vec<(Instant, u32)> {
+    let mut found: Vec<(Instant, u32)> = Vec::new();
+    for (processor, at, event) in all {
+        let TraceEvent::Decision(DispatchDecision::Run { job, resumed: false, .. }) = event else { continue };
+        let period = |at: Instant| at.as_nanos() / 20_000_000;
+        if processor.0 == 0 && found.last().is_none_or(|(last, _)| period(*last) < period(*at)) {
+            found.push((*at, job.operation.0));
+        }
+    }
+    found
+}
+
+/// Two operations that are released together, with equal deadlines.
+const EQUAL: &str = "[processor.main]\nstrategy = 'EDF'\n[processor.other]\n\
+    [operation.a]\non = 'main'\nevery = '20ms'\nwcet = '4ms'\nimportance = 2\n\
+    [operation.b]\non = 'main'\nevery = '20ms'\nwcet = '4ms'\nimportance = 1\n\
+    [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n";
+
+#[test]
+fn an_importance_orders_jobs_while_its_region_is_active() {
+    let action = "{ set = 'operation.b.importance', to = 3 }";
+    for on in ["main", "other"] {
+        let found = first_runs(&run(&format!("{EQUAL}{}", contract("rank", &format!("on = '{on}'"), action))));
+        assert!(found.len() > 290);
+        for (at, first) in found {
+            let expected = is_on(at).map(u32::from);
+            assert!(expected.is_none_or(|expected| first == expected), "{first} at {at:?}, evaluated on {on}");
+        }
+    }
+}
+
+#[test]
+fn an_epoch_within_the_region_keeps_the_importance() {
+    let epoch = "[[epoch]]\nat = '3s'\nset = { 'operation.c.wcet' = '2ms' }\n";
+    let rank = contract("rank", "", "{ set = 'operation.b.importance', to = 3 }");
+    let (first, last) = MODE.split_once("[[epoch]]\nat = '4s'").unwrap();
+    let text = format!("name = 'x'\n{EQUAL}{rank}{first}{epoch}[[epoch]]\nat = '4s'{last}");
+    let system = read(&text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let all = events(&system, Instant::ZERO + Span::from_secs(6));
+    let after = first_runs(&all).into_iter().filter(|(at, _)| (3.0..4.0).contains(&seconds(*at)));
+    assert!(
+        after.clone().count() > 40 && after.clone().all(|(_, first)| first == 1),
+        "{:?}",
+        after.collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn of_two_contracts_the_higher_precedence_sets_the_importance() {
+    let set = |to: u32| format!("{{ set = 'operation.b.importance', to = {to} }}");
+    for (precedence, expected) in [("precedence = 1", 0), ("", 1)] {
+        let (raise, lower) = (contract("raise", "", &set(3)), contract("lower", precedence, &set(0)));
+        let found = first_runs(&run(&format!("{EQUAL}{raise}{lower}")));
+        let on = found.into_iter().filter(|(at, _)| is_on(*at) == Some(true));
+        assert!(on.clone().count() > 80 && on.clone().all(|(_, first)| first == expected), "{precedence}");
+    }
+}
+
+#[test]
+fn an_inner_region_sets_an_importance_instead_of_the_outer_one() {
+    let inner = contract("rank", "", "{ set = 'operation.b.importance', to = 3 }").replace(
+        "enter = 'mode > 0.5'\n",
+        "enter = 'mode > 0.5'\nregion = [{ name = 'in', do = [{ set = 'operation.b.importance', to = 0 }] }]\n",
+    );
+    assert!(first_runs(&run(&format!("{EQUAL}{inner}"))).iter().all(|(_, first)| *first == 0));
+}
+
+/// The mean rate of an operation's releases between two instants, in hertz.
+fn rate(all: &Events, id: u32, from: f64, to: f64) -> f64 {
+    let release = |(.., event): &(ProcessorId, Instant, TraceEvent)| match event {
+        TraceEvent::Decision(DispatchDecision::Ready { job, release, .. }) if job.operation.0 == id => {
+            Some(seconds(*release))
+        }
+        _ => None,
+    };
+    all.iter().filter_map(release).filter(|at| (from..to).contains(at)).count() as f64 / (to - from)
+}
+
+#[test]
+fn a_loop_by_value_prefers_the_operation_that_a_region_makes_important() {
+    let text = "[processor.main]\nstrategy = 'RMS'\n\
+        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '40%'\nperiod = '200ms'\ndivide = 'value'\n\
+        [operation.x]\nrate = ['5Hz', '50Hz']\nwcet = '8ms'\nimportance = 5\n\
+        [operation.y]\nrate = ['5Hz', '50Hz']\nwcet = '8ms'\nimportance = 1\n";
+    let all = run(&format!("{text}{}", contract("rank", "", "{ set = 'operation.y.importance', to = 9 }")));
+    let of = |from, to| [0, 1].map(|id| rate(&all, id, from, to));
+    for ([x, y], expected) in [(of(1.0, 2.0), true), (of(3.0, 4.0), false), (of(5.0, 6.0), true)] {
+        assert!((x > y + 20.0) == expected && (y > x + 20.0) != expected, "{x} Hz and {y} Hz");
+    }
+}
