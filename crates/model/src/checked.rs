@@ -280,8 +280,12 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
             ContractAction::LimitLegs { operation, most } => is_known(operation) && *most > 0,
             ContractAction::Disable { operation } => is_known(operation),
-            ContractAction::Set { setting, .. } => match setting {
+            ContractAction::Set { setting, to } => match setting {
                 ContractSetting::Importance(operation) => is_known(operation),
+                ContractSetting::Utilisation(processor) | ContractSetting::MissRatio(processor) => {
+                    let mut loops = contents.feedback.iter().filter(|one| one.processor == *processor);
+                    loops.any(|one| setting.is_controlled_by(one.algorithm)) && (1..=1_000_000).contains(to)
+                }
             },
             ContractAction::Report { .. } => true,
             ContractAction::External(ExternalAction::Importance { program, .. }) => {

@@ -6,9 +6,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::feedback::LatencyScope;
+use crate::feedback::{FeedbackAlgorithm, LatencyScope};
 use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
 use crate::predicate::Predicate;
+use crate::reservation::Share;
 use crate::system::Contents;
 use crate::time::Span;
 
@@ -168,6 +169,10 @@ pub enum ContractAction {
 pub enum ContractSetting {
     /// The importance of an operation, for its later jobs.
     Importance(OperationId),
+    /// The set point of the utilisation of a processor's feedback loop, in parts per million of the hard cap.
+    Utilisation(ProcessorId),
+    /// The set point of the miss ratio of a processor's feedback loop, in parts per million.
+    MissRatio(ProcessorId),
 }
 
 impl ContractSetting {
@@ -175,15 +180,29 @@ impl ContractSetting {
     pub fn processor(self, contents: &Contents) -> ProcessorId {
         match self {
             ContractSetting::Importance(operation) => contents.operation(operation).on,
+            ContractSetting::Utilisation(processor) | ContractSetting::MissRatio(processor) => processor,
         }
+    }
+
+    /// Whether it is a set point of a loop with this algorithm. A group of processors has its set points together.
+    pub fn is_controlled_by(self, algorithm: FeedbackAlgorithm) -> bool {
+        !algorithm.is_of_group()
+            && match self {
+                ContractSetting::Utilisation(_) => algorithm.uses_utilisation(),
+                ContractSetting::MissRatio(_) => algorithm.uses_miss_ratio(),
+                ContractSetting::Importance(_) => false,
+            }
     }
 
     /// As in files: `operation.track.importance`.
     pub fn address(self, contents: &Contents) -> String {
+        let of_loop = |processor, key| format!("feedback.{}.{key}", contents.processor(processor).name);
         match self {
             ContractSetting::Importance(operation) => {
                 format!("operation.{}.importance", contents.operation(operation).name)
             }
+            ContractSetting::Utilisation(processor) => of_loop(processor, "utilisation"),
+            ContractSetting::MissRatio(processor) => of_loop(processor, "miss_ratio"),
         }
     }
 
@@ -191,6 +210,9 @@ impl ContractSetting {
     pub fn text(self, _contents: &Contents, to: u32) -> String {
         match self {
             ContractSetting::Importance(_) => to.to_string(),
+            ContractSetting::Utilisation(_) | ContractSetting::MissRatio(_) => {
+                Share::from_millionths(to.into()).to_string()
+            }
         }
     }
 }

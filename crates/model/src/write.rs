@@ -478,6 +478,10 @@ fn region_keys(
         keys.push(("latch", "true".to_string()));
     }
     let set = |id: &OperationId, key| quoted(&format!("operation.{}.{key}", name(names, *id).trim_matches('"')));
+    let set_processor = |section: &str, id: ProcessorId, key: &str, to: String| {
+        let name = plain(&system.processor(id).name);
+        table(alloc::vec![("set", quoted(&format!("{section}.{name}.{key}"))), ("to", to)])
+    };
     let actions = region.actions.iter().map(|action| match action {
         ContractAction::LimitPeriod { operation, shortest, longest } => {
             let mut keys = alloc::vec![("set", set(operation, "rate"))];
@@ -495,6 +499,8 @@ fn region_keys(
             ContractSetting::Importance(operation) => {
                 table(alloc::vec![("set", set(operation, "importance")), ("to", to.to_string())])
             }
+            ContractSetting::Utilisation(id) => set_processor("feedback", *id, "utilisation", percentage(*to)),
+            ContractSetting::MissRatio(id) => set_processor("feedback", *id, "miss_ratio", percentage(*to)),
         },
         ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
         ContractAction::External(action) => external_action(system, action),

@@ -7,7 +7,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{DispatchDecision, TraceEvent};
+use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
 
 type Events = Vec<(ProcessorId, Instant, TraceEvent)>;
 
@@ -143,4 +143,43 @@ fn a_loop_by_value_prefers_the_operation_that_a_region_makes_important() {
     for ([x, y], expected) in [(of(1.0, 2.0), true), (of(3.0, 4.0), false), (of(5.0, 6.0), true)] {
         assert!((x > y + 20.0) == expected && (y > x + 20.0) != expected, "{x} Hz and {y} Hz");
     }
+}
+
+/// The mean of the utilisations that the loop of the first processor has sampled between two instants.
+fn mean_utilisation(all: &Events, from: f64, to: f64) -> f64 {
+    let sampled = all.iter().filter_map(|(processor, at, event)| match event {
+        TraceEvent::Input(Input::Sample { utilisation }) if processor.0 == 0 && (from..to).contains(&seconds(*at)) => {
+            Some(f64::from((*utilisation)?) / 1e6)
+        }
+        _ => None,
+    });
+    let sampled: Vec<f64> = sampled.collect();
+    sampled.iter().sum::<f64>() / sampled.len() as f64
+}
+
+#[test]
+fn a_loop_holds_the_set_point_of_the_active_region() {
+    let text = "[processor.main]\nstrategy = 'RMS'\n[processor.other]\n\
+        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\nperiod = '100ms'\n\
+        [operation.x]\non = 'main'\nrate = ['5Hz', '500Hz']\nwcet = '1ms'\n\
+        [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n";
+    let low = "{ set = 'feedback.main.utilisation', to = '30%' }";
+    for on in ["main", "other"] {
+        let all = run(&format!("{text}{}", contract("low", &format!("on = '{on}'"), low)));
+        for (from, to, set) in [(1.0, 2.0, 0.6), (3.2, 4.0, 0.3), (5.2, 6.0, 0.6)] {
+            let mean = mean_utilisation(&all, from, to);
+            assert!((mean - set).abs() < 0.03, "{mean} from {from} s to {to} s, evaluated on {on}");
+        }
+    }
+}
+
+#[test]
+fn a_lower_set_point_of_misses_lowers_rates() {
+    let text = "[processor.main]\nstrategy = 'EDF'\n\
+        [feedback.main]\nalgorithm = 'FC-M'\nmiss_ratio = '60%'\nperiod = '100ms'\n\
+        [operation.x]\nrate = ['5Hz', '500Hz']\nwcet = '4ms'\n";
+    let all = run(&format!("{text}{}", contract("low", "", "{ set = 'feedback.main.miss_ratio', to = '1%' }")));
+    let before = rate(&all, 0, 1.5, 2.0);
+    let within = rate(&all, 0, 3.5, 4.0);
+    assert!(before > within + 5.0, "{before} Hz, then {within} Hz");
 }

@@ -32,6 +32,8 @@ pub(super) struct LoopClients {
     served: Vec<ServedClients>,
     /// By epoch: the load without clients at the lowest rates, in parts per million of the CPU.
     own_load: Vec<u64>,
+    /// The hard cap.
+    cap_ppm: u32,
     /// The greatest load at the lowest rates.
     most_load: u64,
 }
@@ -173,8 +175,15 @@ impl LoopClients {
             order: Vec::with_capacity(most),
             served,
             own_load: (0..system.epochs.len()).map(|epoch| system.least_own_load_ppm(epoch, processor)).collect(),
+            cap_ppm: cap,
             most_load: settings.map_or(0, |one| one.most_load_ppm(cap)),
         }
+    }
+
+    /// The set point of the utilisation, in parts per million of the hard cap, is now this. It limits later
+    /// registrations and admissions.
+    pub fn set_utilisation(&mut self, ppm: u32) {
+        self.most_load = u64::from(ppm) * u64::from(self.cap_ppm) / 1_000_000;
     }
 
     /// The most clients that can be registered.

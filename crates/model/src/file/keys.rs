@@ -74,7 +74,7 @@ pub enum Kind {
     Real,
     /// `true` or `false`.
     Truth,
-    /// The value of a setting: `true`, `false` or a whole number.
+    /// The value of a setting: `true`, `false`, a whole number or a text.
     SettingValue,
     /// `"25ms"`.
     Time,
@@ -1209,7 +1209,7 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("a `report`, `call` or `run`"),
-        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, enabled or importance) or \"reservation.NAME.importance\".",
+        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio) or \"reservation.NAME.importance\".",
     ),
     key(
         "most",
@@ -1221,8 +1221,8 @@ const ACTION: &[Key] = &[
     key(
         "to",
         Kind::SettingValue,
-        Described("an error with `enabled` and `importance`"),
-        "The value: `false` disables the operation; a number is an importance.",
+        Described("an error without limits"),
+        "The value: `false` disables the operation; a number is an importance; a share is a set point.",
     ),
     key(
         "call",

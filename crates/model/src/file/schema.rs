@@ -98,7 +98,9 @@ fn kind(kind: Kind) -> Value {
         Kind::Number => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Kind::Real => json!({ "type": "number", "minimum": -1e9, "maximum": 1e9 }),
         Kind::Truth => json!({ "type": "boolean" }),
-        Kind::SettingValue => or(json!({ "type": "boolean" }), json!({ "type": "integer", "minimum": 0 })),
+        Kind::SettingValue => {
+            json!({ "anyOf": [{ "type": "boolean" }, { "type": "integer", "minimum": 0 }, { "type": "string" }] })
+        }
         Kind::Time => time(),
         Kind::TimePair => pair(time()),
         Kind::TimeOrPair => or(time(), pair(time())),

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use hyoshi_contract::SettingLimits;
 use hyoshi_contract::reach::{Reachability, RegionReach, domain, reach};
 use hyoshi_model::predicate::{ConditionReading, Predicate};
-use hyoshi_model::{ConditionSource, Contract, ContractAction, ContractSetting, OperationId, Span, System, at_level};
+use hyoshi_model::{
+    ConditionSource, Contract, ContractAction, ContractSetting, OperationId, ProcessorId, Span, System, at_level,
+};
 use serde::Serialize;
 
 use crate::figures::nanos;
@@ -92,6 +94,22 @@ struct LimitingRegion<'a> {
     settings: Vec<(ContractSetting, u32)>,
     /// It also disables operations, which lowers the load.
     disables: bool,
+}
+
+impl LimitingRegion<'_> {
+    /// The processors with loops that it may overload, with the set points of the utilisation that it sets.
+    fn loops(&self) -> Vec<(&Self, (ProcessorId, Option<u32>))> {
+        let set = self.settings.iter().filter_map(|(setting, to)| match setting {
+            ContractSetting::Utilisation(processor) => Some((*processor, Some(*to))),
+            _ => None,
+        });
+        let mut found: Vec<_> = set.collect();
+        let own = self.contract.processor;
+        if !self.limits.is_empty() && found.iter().all(|(processor, _)| *processor != own) {
+            found.push((own, None));
+        }
+        found.into_iter().map(|one| (self, one)).collect()
+    }
 }
 
 fn limiting_regions(system: &System) -> Vec<LimitingRegion<'_>> {
@@ -214,12 +232,11 @@ fn different_values(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNo
 /// The load at the lowest rates that a region permits must not be above what the loop may hold.
 fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
     let mut notes = Vec::new();
-    for one in all.iter().filter(|one| !one.disables && !one.limits.is_empty()) {
-        let processor = one.contract.processor;
-        let loops = system.feedback.iter().filter(|adapted| adapted.processor == processor);
-        let Some(most) = loops.map(|one| one.most_load_ppm(system.processor(processor).hard_cap.ppm)).next() else {
-            continue;
-        };
+    for (one, (processor, point)) in all.iter().filter(|one| !one.disables).flat_map(LimitingRegion::loops) {
+        let loops = system.feedback.iter().find(|adapted| adapted.processor == processor);
+        let Some(mut held) = loops.cloned() else { continue };
+        held.utilisation_ppm = point.unwrap_or(held.utilisation_ppm);
+        let most = held.most_load_ppm(system.processor(processor).hard_cap.ppm);
         let adapted = system.adapted_on(processor);
         let load = |epoch: usize| {
             let mut load = system.least_load_ppm(epoch, processor);
@@ -246,7 +263,7 @@ fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
                 level: NoteLevel::Info,
                 topic: "contract".into(),
                 text: format!(
-                    "with the limits of region `{}` of `{}`, the load of `{}` is at least {}: its feedback loop cannot hold \
+                    "with the settings of region `{}` of `{}`, the load of `{}` is at least {}: its feedback loop cannot hold \
                      its set point, {}",
                     one.region,
                     one.contract.name,
@@ -254,7 +271,10 @@ fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
                     percent(greatest),
                     percent(most),
                 ),
-                remedy: Some("lower `least` in the region".into()),
+                remedy: Some(match point {
+                    Some(_) => "raise the set point of the region".into(),
+                    None => "lower `least` in the region".into(),
+                }),
             });
         }
     }
@@ -365,13 +385,26 @@ mod tests {
         assert_eq!(
             notes(&contract("demand", 0, "least = '27Hz'")),
             [
-                "with the limits of region `high` of `demand`, the load of `main` is at least 50.5%: its feedback loop cannot \
+                "with the settings of region `high` of `demand`, the load of `main` is at least 50.5%: its feedback loop cannot \
               hold its set point, 50.0%"
             ]
         );
         let paused = contract("demand", 0, "least = '27Hz'")
             .replace("do = [", "do = [{ set = 'operation.log.enabled', to = false }, ");
         assert_eq!(notes(&paused), [""; 0]);
+        let set_point = |to: &str| {
+            contract("low", 0, "most = '5Hz'").replace(
+                "set = 'operation.track.rate', most = '5Hz'",
+                &format!("set = 'feedback.main.utilisation', to = '{to}'"),
+            )
+        };
+        // `log` and the lowest rates need 11.5 %.
+        assert_eq!(notes(&set_point("12%")), [""; 0]);
+        let text = notes(&set_point("11%")).concat();
+        assert!(
+            text.contains("`main` is at least 11.5%: its feedback loop cannot hold its set point, 11.0%"),
+            "{text}"
+        );
         // The limit of an inner region stays within that of the outer one.
         let inner = contract("demand", 0, "most = '26Hz', least = '10Hz'").replace(
             "enter = 'load > 1'\n",

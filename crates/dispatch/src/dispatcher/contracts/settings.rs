@@ -1,4 +1,4 @@
-//! Settings with one value that regions set: importance.
+//! Settings with one value that regions set: importance, and set points of the feedback loop.
 
 use alloc::vec::Vec;
 
@@ -59,6 +59,12 @@ impl<P: Probe> Dispatcher<P> {
             one.applied = one.to;
             match one.setting {
                 ContractSetting::Importance(id) => self.set_importance(id, one.to),
+                ContractSetting::Utilisation(_) => {
+                    self.feedback.iter_mut().for_each(|feedback| feedback.set_utilisation(one.to));
+                }
+                ContractSetting::MissRatio(_) => {
+                    self.feedback.iter_mut().for_each(|feedback| feedback.set_miss_ratio(one.to));
+                }
             }
         }
     }

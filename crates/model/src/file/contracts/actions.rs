@@ -53,6 +53,7 @@ impl ContractReader<'_, '_> {
                              { set = \"operation.NAME.repeat.legs\", most = 2 }, \
                              { set = \"operation.NAME.enabled\", to = false }, \
                              { set = \"operation.NAME.importance\", to = 5 }, \
+                             { set = \"feedback.NAME.utilisation\", to = \"60%\" }, \
                              { set = \"reservation.NAME.importance\", to = 9 }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }";
         let table = open(log, "contract.region.do", "do", item)?;
@@ -81,12 +82,19 @@ impl ContractReader<'_, '_> {
             }
             return None;
         };
-        let address = addressed(set).filter(|address| address.section == "operation");
-        let Some(address) = address.filter(|one| matches!(one.key, "rate" | "repeat.legs" | "enabled" | "importance"))
-        else {
+        let address = addressed(set).filter(|one| match one.section {
+            "operation" => matches!(one.key, "rate" | "repeat.legs" | "enabled" | "importance"),
+            "feedback" => matches!(one.key, "utilisation" | "miss_ratio"),
+            _ => false,
+        });
+        let Some(address) = address else {
             log.error(set.place, format!("a contract cannot set `{}`", shortened(set.value))).help(KNOWN);
             return None;
         };
+        if address.section == "feedback" {
+            must_set(log, &table)?;
+            return self.set_point(log, &table, &address).map(|action| vec![action]);
+        }
         let found = self.operations(log, AtPlace::new(address.name, set.place))?;
         match address.key {
             "rate" => self.limit_rate(log, &table, set, found),
@@ -220,6 +228,8 @@ fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
         ContractAction::Disable { operation } => ("`enabled` of this operation", operation.0),
         ContractAction::Set { setting, .. } => match setting {
             ContractSetting::Importance(operation) => ("`importance` of this operation", operation.0),
+            ContractSetting::Utilisation(processor) => ("`utilisation` of this loop", processor.0),
+            ContractSetting::MissRatio(processor) => ("`miss_ratio` of this loop", processor.0),
         },
         ContractAction::External(ExternalAction::Importance { program, .. }) => {
             ("`importance` of this reservation", program.0)

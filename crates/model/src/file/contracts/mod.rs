@@ -3,6 +3,7 @@
 mod actions;
 mod conditions;
 mod external;
+mod processors;
 
 use toml::Spanned;
 use toml::de::DeValue;

@@ -1,0 +1,56 @@
+//! Settings of a processor that a region sets: the set points of its feedback loop.
+
+use super::{Addressed, ContractReader};
+use crate::contract::{ContractAction, ContractSetting};
+use crate::file::log::{AtPlace, Log};
+use crate::file::names::Names;
+use crate::file::table::Table;
+use crate::file::value::{InputValue, shortened};
+use crate::ids::ProcessorId;
+
+impl ContractReader<'_, '_> {
+    /// `feedback.NAME.utilisation` or `miss_ratio`.
+    pub(super) fn set_point(
+        &mut self,
+        log: &mut Log,
+        table: &Table<'_>,
+        address: &Addressed<'_>,
+    ) -> Option<ContractAction> {
+        let contents = self.contents;
+        let of_loop = |one: &crate::FeedbackLoop| contents.processor(one.processor).name.as_str();
+        let names = Names::new("feedback", contents.feedback.iter().map(of_loop));
+        let found = names.find(log, AtPlace::new(address.name, address.place))?;
+        let one = &contents.feedback[found as usize];
+        let setting = match address.key {
+            "utilisation" => ContractSetting::Utilisation(one.processor),
+            _ => ContractSetting::MissRatio(one.processor),
+        };
+        if !setting.is_controlled_by(one.algorithm) {
+            let (key, algorithm) = (address.key, one.algorithm.name());
+            let (message, help) = match one.algorithm.is_of_group() {
+                true => {
+                    let name = shortened(address.name);
+                    (format!("`{name}` is in a group, which has its set points"), "use a loop of one processor")
+                }
+                false => (
+                    format!("{algorithm} does not control `{key}`"),
+                    "choose an algorithm that controls it, or set another set point",
+                ),
+            };
+            log.error(address.place, message).label("a contract cannot set it").help(help);
+            return None;
+        }
+        let to = table.required(log, "to", InputValue::share_ppm)?;
+        if to.value == 0 || to.value > 1_000_000 {
+            log.error(to.place, format!("`{}` must be above 0% and at most 100%", address.key))
+                .help("for example, write to = \"60%\"");
+            return None;
+        }
+        self.sets_on(one.processor);
+        Some(ContractAction::Set { setting, to: to.value })
+    }
+
+    fn sets_on(&mut self, processor: ProcessorId) {
+        self.processor = self.processor.or(Some(processor));
+    }
+}
