@@ -286,6 +286,9 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
                     let mut loops = contents.feedback.iter().filter(|one| one.processor == *processor);
                     loops.any(|one| setting.is_controlled_by(one.algorithm)) && (1..=1_000_000).contains(to)
                 }
+                ContractSetting::Strategy(processor) => {
+                    *to <= 1 && contents.processors.get(processor.index()).is_some_and(|one| one.overload.is_some())
+                }
             },
             ContractAction::Report { .. } => true,
             ContractAction::External(ExternalAction::Importance { program, .. }) => {

@@ -173,6 +173,8 @@ pub enum ContractSetting {
     Utilisation(ProcessorId),
     /// The set point of the miss ratio of a processor's feedback loop, in parts per million.
     MissRatio(ProcessorId),
+    /// The strategy in force on a processor with two: 0 is the first one, 1 the second.
+    Strategy(ProcessorId),
 }
 
 impl ContractSetting {
@@ -180,7 +182,9 @@ impl ContractSetting {
     pub fn processor(self, contents: &Contents) -> ProcessorId {
         match self {
             ContractSetting::Importance(operation) => contents.operation(operation).on,
-            ContractSetting::Utilisation(processor) | ContractSetting::MissRatio(processor) => processor,
+            ContractSetting::Utilisation(processor)
+            | ContractSetting::MissRatio(processor)
+            | ContractSetting::Strategy(processor) => processor,
         }
     }
 
@@ -190,28 +194,34 @@ impl ContractSetting {
             && match self {
                 ContractSetting::Utilisation(_) => algorithm.uses_utilisation(),
                 ContractSetting::MissRatio(_) => algorithm.uses_miss_ratio(),
-                ContractSetting::Importance(_) => false,
+                ContractSetting::Importance(_) | ContractSetting::Strategy(_) => false,
             }
     }
 
     /// As in files: `operation.track.importance`.
     pub fn address(self, contents: &Contents) -> String {
-        let of_loop = |processor, key| format!("feedback.{}.{key}", contents.processor(processor).name);
+        let of = |section, processor, key| format!("{section}.{}.{key}", contents.processor(processor).name);
         match self {
             ContractSetting::Importance(operation) => {
                 format!("operation.{}.importance", contents.operation(operation).name)
             }
-            ContractSetting::Utilisation(processor) => of_loop(processor, "utilisation"),
-            ContractSetting::MissRatio(processor) => of_loop(processor, "miss_ratio"),
+            ContractSetting::Utilisation(processor) => of("feedback", processor, "utilisation"),
+            ContractSetting::MissRatio(processor) => of("feedback", processor, "miss_ratio"),
+            ContractSetting::Strategy(processor) => of("processor", processor, "strategy"),
         }
     }
 
     /// A value of it, as in files.
-    pub fn text(self, _contents: &Contents, to: u32) -> String {
+    pub fn text(self, contents: &Contents, to: u32) -> String {
         match self {
             ContractSetting::Importance(_) => to.to_string(),
             ContractSetting::Utilisation(_) | ContractSetting::MissRatio(_) => {
                 Share::from_millionths(to.into()).to_string()
+            }
+            ContractSetting::Strategy(processor) => {
+                let processor = contents.processor(processor);
+                let second = processor.overload.as_ref().filter(|_| to > 0);
+                second.map_or(&processor.strategy, |second| &second.strategy).clone()
             }
         }
     }

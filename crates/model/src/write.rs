@@ -501,6 +501,9 @@ fn region_keys(
             }
             ContractSetting::Utilisation(id) => set_processor("feedback", *id, "utilisation", percentage(*to)),
             ContractSetting::MissRatio(id) => set_processor("feedback", *id, "miss_ratio", percentage(*to)),
+            ContractSetting::Strategy(id) => {
+                set_processor("processor", *id, "strategy", quoted(&setting.text(system, *to)))
+            }
         },
         ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
         ContractAction::External(action) => external_action(system, action),

@@ -8,6 +8,7 @@ use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
 use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
+use proptest::prelude::*;
 
 type Events = Vec<(ProcessorId, Instant, TraceEvent)>;
 
@@ -160,13 +161,13 @@ fn mean_utilisation(all: &Events, from: f64, to: f64) -> f64 {
 #[test]
 fn a_loop_holds_the_set_point_of_the_active_region() {
     let text = "[processor.main]\nstrategy = 'RMS'\n[processor.other]\n\
-        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\nperiod = '100ms'\n\
+        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\nperiod = '100ms'\ngains = { ga = 1 }\n\
         [operation.x]\non = 'main'\nrate = ['5Hz', '500Hz']\nwcet = '1ms'\n\
         [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n";
     let low = "{ set = 'feedback.main.utilisation', to = '30%' }";
     for on in ["main", "other"] {
         let all = run(&format!("{text}{}", contract("low", &format!("on = '{on}'"), low)));
-        for (from, to, set) in [(1.0, 2.0, 0.6), (3.2, 4.0, 0.3), (5.2, 6.0, 0.6)] {
+        for (from, to, set) in [(1.5, 2.0, 0.6), (3.3, 4.0, 0.3), (5.3, 6.0, 0.6)] {
             let mean = mean_utilisation(&all, from, to);
             assert!((mean - set).abs() < 0.03, "{mean} from {from} s to {to} s, evaluated on {on}");
         }
@@ -182,4 +183,70 @@ fn a_lower_set_point_of_misses_lowers_rates() {
     let before = rate(&all, 0, 1.5, 2.0);
     let within = rate(&all, 0, 3.5, 4.0);
     assert!(before > within + 5.0, "{before} Hz, then {within} Hz");
+}
+
+/// When each strategy is in force on the first processor: the instants of switches, and whether to the second one.
+fn switches(all: &Events) -> Vec<(f64, bool)> {
+    let switch = |(processor, at, event): &(ProcessorId, Instant, TraceEvent)| match event {
+        TraceEvent::Decision(DispatchDecision::Switch { second }) if processor.0 == 0 => Some((seconds(*at), *second)),
+        _ => None,
+    };
+    all.iter().filter_map(switch).collect()
+}
+
+/// Critical jobs of `slow` are endangered all the time.
+const TWO: &str = "[processor.main]\nstrategy = ['RMS', 'RMS+MLF']\n[processor.other]\n\
+    [operation.fast]\non = 'main'\nevery = '10ms'\nwcet = '7ms'\n\
+    [operation.slow]\non = 'main'\nevery = '30ms'\nwcet = '12ms'\ncritical = true\n\
+    [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n";
+
+#[test]
+fn a_pinned_strategy_does_not_switch_until_its_region_ends() {
+    for on in ["main", "other"] {
+        for (pinned, second) in [("RMS", false), ("rms+mlf", true)] {
+            let pin = format!("{{ set = 'processor.main.strategy', to = '{pinned}' }}");
+            // With so little load, the trigger alone would never switch.
+            let text = if second { TWO.replace("'7ms'", "'1ms'").replace("'12ms'", "'2ms'") } else { TWO.into() };
+            let all = run(&format!("{text}{}", contract("pin", &format!("on = '{on}'"), &pin)));
+            let found = switches(&all);
+            let within = found.iter().filter(|(at, _)| (2.1..4.0).contains(at)).count();
+            let last = found.iter().rfind(|(at, _)| *at < 2.1).is_some_and(|(_, second)| *second);
+            assert_eq!((within, last), (0, second), "{pinned} on {on}: {found:?}");
+            // Afterwards the trigger decides again.
+            let after = found.iter().filter(|(at, _)| *at >= 4.0).collect::<Vec<_>>();
+            let expected = if second { after.len() == 1 && !after[0].1 } else { after.iter().any(|(_, to)| *to) };
+            assert!(expected && (second || found.iter().any(|(at, to)| *at < 2.0 && *to)), "{pinned}: {found:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// `run` replays all decisions.
+    #[test]
+    fn a_replay_repeats_settings_of_any_contracts(
+        seed in 1..1_000_000u64, importance in 0..4u32, utilisation in 10..90u32, second: bool, precedence in 0..3u32,
+        on_other: bool, busy in 1..12u64,
+    ) {
+        let strategy = if second { "RMS+EDF" } else { "EDF" };
+        let text = format!(
+            "seed = {seed}\n[processor.main]\nstrategy = ['EDF', 'RMS+EDF']\n[processor.other]\n\
+             [feedback.main]\nalgorithm = 'FC-UM'\nutilisation = '60%'\nmiss_ratio = '2%'\nperiod = '100ms'\n\
+             [operation.a]\non = 'main'\nrate = ['5Hz', '100Hz']\nwcet = '4ms'\ntakes = {{ uniform = ['1ms', '4ms'] }}\n\
+             [operation.b]\non = 'main'\nevery = '40ms'\nwcet = '{busy}ms'\ncritical = true\nimportance = 1\n\
+             [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n"
+        );
+        let on = if on_other { "on = 'other'" } else { "" };
+        let first = contract("first", on, &format!(
+            "{{ set = 'operation.a.importance', to = {importance} }}, {{ set = 'operation.b.importance', to = 2 }}, \
+             {{ set = 'processor.main.strategy', to = '{strategy}' }}"
+        ));
+        let set_points = "{ set = 'feedback.main.utilisation', to = '25%' }, { set = 'feedback.main.miss_ratio', to = '1%' }";
+        let second = contract("second", "precedence = 1", set_points);
+        let third = contract("third", &format!("precedence = {precedence}"), &format!(
+            "{{ set = 'feedback.main.utilisation', to = '{utilisation}%' }}, {{ set = 'processor.main.strategy', to = 'EDF' }}"
+        ));
+        run(&format!("{text}{first}{second}{third}"));
+    }
 }

@@ -1209,7 +1209,7 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("a `report`, `call` or `run`"),
-        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio) or \"reservation.NAME.importance\".",
+        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\" or \"reservation.NAME.importance\".",
     ),
     key(
         "most",
@@ -1222,7 +1222,7 @@ const ACTION: &[Key] = &[
         "to",
         Kind::SettingValue,
         Described("an error without limits"),
-        "The value: `false` disables the operation; a number is an importance; a share is a set point.",
+        "The value: `false` disables the operation; a number is an importance; a text is a set point or a strategy.",
     ),
     key(
         "call",

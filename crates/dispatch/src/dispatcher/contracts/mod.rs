@@ -405,7 +405,7 @@ impl<P: Probe> Dispatcher<P> {
     /// The active regions have changed: applies their settings.
     fn apply(&mut self, now: Instant, contracts: &mut ProcessorContracts, effects: &mut Effects) {
         contracts.combine();
-        self.apply_settings(&mut contracts.settings);
+        self.apply_settings(now, &mut contracts.settings, effects);
         self.apply_limits(now, contracts, effects);
     }
 

@@ -1,11 +1,15 @@
-//! Settings with one value that regions set: importance, and set points of the feedback loop.
+//! Settings with one value that regions set: importance, set points of the feedback loop, and the strategy in
+//! force.
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{Contract, ContractAction, ContractRegion, ContractSetting, OperationId, ProcessorId, System};
+use hyoshi_model::{
+    Contract, ContractAction, ContractRegion, ContractSetting, Instant, OperationId, ProcessorId, System,
+};
 use hyoshi_trace::Probe;
 
 use crate::dispatcher::Dispatcher;
+use crate::effects::Effects;
 
 /// The settings of a processor that contracts set.
 #[derive(Debug)]
@@ -54,7 +58,7 @@ impl ProcessorSettings {
 
 impl<P: Probe> Dispatcher<P> {
     /// Applies the values that have changed.
-    pub(super) fn apply_settings(&mut self, settings: &mut ProcessorSettings) {
+    pub(super) fn apply_settings(&mut self, now: Instant, settings: &mut ProcessorSettings, effects: &mut Effects) {
         for one in settings.0.iter_mut().filter(|one| one.applied != one.to) {
             one.applied = one.to;
             match one.setting {
@@ -64,6 +68,10 @@ impl<P: Probe> Dispatcher<P> {
                 }
                 ContractSetting::MissRatio(_) => {
                     self.feedback.iter_mut().for_each(|feedback| feedback.set_miss_ratio(one.to));
+                }
+                ContractSetting::Strategy(_) => {
+                    self.switching.iter_mut().for_each(|switching| switching.pin(one.to.map(|to| to > 0)));
+                    self.update_strategy(now, effects);
                 }
             }
         }

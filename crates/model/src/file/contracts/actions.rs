@@ -54,6 +54,7 @@ impl ContractReader<'_, '_> {
                              { set = \"operation.NAME.enabled\", to = false }, \
                              { set = \"operation.NAME.importance\", to = 5 }, \
                              { set = \"feedback.NAME.utilisation\", to = \"60%\" }, \
+                             { set = \"processor.NAME.strategy\", to = \"RMS+MLF\" }, \
                              { set = \"reservation.NAME.importance\", to = 9 }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }";
         let table = open(log, "contract.region.do", "do", item)?;
@@ -85,15 +86,20 @@ impl ContractReader<'_, '_> {
         let address = addressed(set).filter(|one| match one.section {
             "operation" => matches!(one.key, "rate" | "repeat.legs" | "enabled" | "importance"),
             "feedback" => matches!(one.key, "utilisation" | "miss_ratio"),
+            "processor" => one.key == "strategy",
             _ => false,
         });
         let Some(address) = address else {
             log.error(set.place, format!("a contract cannot set `{}`", shortened(set.value))).help(KNOWN);
             return None;
         };
-        if address.section == "feedback" {
+        if address.section != "operation" {
             must_set(log, &table)?;
-            return self.set_point(log, &table, &address).map(|action| vec![action]);
+            let action = match address.section {
+                "feedback" => self.set_point(log, &table, &address),
+                _ => self.strategy(log, &table, &address),
+            };
+            return action.map(|action| vec![action]);
         }
         let found = self.operations(log, AtPlace::new(address.name, set.place))?;
         match address.key {
@@ -230,6 +236,7 @@ fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
             ContractSetting::Importance(operation) => ("`importance` of this operation", operation.0),
             ContractSetting::Utilisation(processor) => ("`utilisation` of this loop", processor.0),
             ContractSetting::MissRatio(processor) => ("`miss_ratio` of this loop", processor.0),
+            ContractSetting::Strategy(processor) => ("`strategy` of this processor", processor.0),
         },
         ContractAction::External(ExternalAction::Importance { program, .. }) => {
             ("`importance` of this reservation", program.0)

@@ -1,4 +1,4 @@
-//! Settings of a processor that a region sets: the set points of its feedback loop.
+//! Settings of a processor that a region sets: the set points of its feedback loop, and one of two strategies.
 
 use super::{Addressed, ContractReader};
 use crate::contract::{ContractAction, ContractSetting};
@@ -48,6 +48,35 @@ impl ContractReader<'_, '_> {
         }
         self.sets_on(one.processor);
         Some(ContractAction::Set { setting, to: to.value })
+    }
+
+    /// `processor.NAME.strategy`: one of its two.
+    pub(super) fn strategy(
+        &mut self,
+        log: &mut Log,
+        table: &Table<'_>,
+        address: &Addressed<'_>,
+    ) -> Option<ContractAction> {
+        let contents = self.contents;
+        let names = Names::new("processor", contents.processors.iter().map(|one| one.name.as_str()));
+        let id = ProcessorId(names.find(log, AtPlace::new(address.name, address.place))?);
+        let processor = contents.processor(id);
+        let name = shortened(address.name);
+        let Some(second) = &processor.overload else {
+            log.error(address.place, format!("`{name}` has one strategy"))
+                .label("nothing to choose")
+                .help("write two for the processor, such as strategy = [\"RMS\", \"RMS+MLF\"]");
+            return None;
+        };
+        let to = table.required(log, "to", InputValue::text)?;
+        let both = [&processor.strategy, &second.strategy];
+        let Some(place) = both.iter().position(|one| one.eq_ignore_ascii_case(to.value)) else {
+            log.error(to.place, format!("`{}` is not a strategy of `{name}`", shortened(to.value)))
+                .help(format!("write \"{}\" or \"{}\"", both[0], both[1]));
+            return None;
+        };
+        self.sets_on(id);
+        Some(ContractAction::Set { setting: ContractSetting::Strategy(id), to: place as u32 })
     }
 
     fn sets_on(&mut self, processor: ProcessorId) {
