@@ -367,6 +367,8 @@ impl<P: Probe> Dispatcher<P> {
             return;
         };
         let mut changed = false;
+        // Several admissions in one input: the last rates count, and there is room for one of each.
+        let is_first = effects.retimed.is_empty() && effects.paced.is_empty();
         for (one, period) in feedback.adapted.iter().zip(law.periods()) {
             if self.operations[one.here[0] as usize].period == *period {
                 continue;
@@ -374,11 +376,17 @@ impl<P: Probe> Dispatcher<P> {
             changed = true;
             one.here.iter().for_each(|local| self.operations[*local as usize].retime(*period));
             self.decision(now, DispatchDecision::Retime { operation: one.root, period: *period });
+            if !is_first {
+                effects.retimed.retain(|(_, root, _)| *root != one.root);
+            }
             effects.retimed.extend(one.elsewhere.iter().map(|to| (*to, one.root, *period)));
         }
         let of_clients = &law.periods()[feedback.adapted.len()..];
         feedback.clients.retime(of_clients, |client, operation, period| {
             self.decision(now, DispatchDecision::Pace { client, operation, period });
+            if !is_first {
+                effects.paced.retain(|(known, _)| *known != client);
+            }
             effects.paced.push((client, period));
         });
         self.feedback = Some(feedback);
