@@ -1,6 +1,6 @@
 //! Settings with one value that regions of contracts set.
 
-use hyoshi_model::{ContractAction, ContractSetting, OperationId, ProcessorId, read};
+use hyoshi_model::{ContractAction, ContractSetting, OperationId, ProcessorId, ReadContext, read, read_with};
 
 const SYSTEM: &str = "name = 'settings'
     [processor.main]
@@ -90,4 +90,87 @@ fn settings_that_cannot_be_are_refused() {
         let errors = read(&SYSTEM.replacen(from, to, 1), "x.toml", None).expect_err(to).to_string();
         assert!(errors.contains(error), "{to}: {errors}");
     }
+}
+
+const MODES: &str = "name = 'modes'
+    [processor.main]
+    [operation.track]
+    rate = ['5Hz', '50Hz']
+    wcet = '4ms'
+    [operation.log]
+    every = '20ms'
+    wcet = '2ms'
+    [condition.battery]
+    [mode.frugal]
+    do = [{ set = 'operation.track.rate', most = '10Hz' }, { set = 'operation.log.enabled', to = false }]
+    [contract.power]
+    watch = { battery = { of = 'condition.battery' } }
+    [[contract.power.region]]
+    name = 'low'
+    enter = 'battery < 20'
+    do = [{ report = 'low' }, { mode = 'frugal' }]
+    [[contract.power.region]]
+    name = 'normal'
+    [contract.other]
+    [[contract.other.region]]
+    name = 'only'
+    do = [{ mode = 'frugal' }]";
+
+#[test]
+fn a_mode_stands_for_all_of_its_actions() {
+    let system = read(MODES, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let actions = "{ set = 'operation.track.rate', most = '10Hz' }, { set = 'operation.log.enabled', to = false }";
+    let (before, after) = MODES.split_once("[contract.power]").unwrap();
+    let (before, _) = before.split_once("[mode.frugal]").unwrap();
+    let written_out = format!("{before}[contract.power]{}", after.replace("{ mode = 'frugal' }", actions));
+    let expected = read(&written_out, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    assert_eq!(system, expected);
+    assert_eq!(system.contracts[0].regions[0].actions.len(), 3);
+}
+
+#[test]
+fn a_mode_that_no_region_uses_is_reported() {
+    let unused = MODES.replace("{ mode = 'frugal' }", "{ report = 'x' }");
+    let read = read(&unused, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}"));
+    let warnings: Vec<_> = read.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings.iter().any(|text| text.contains("no region uses mode `frugal`")), "{warnings:?}");
+}
+
+#[test]
+fn modes_that_cannot_be_are_refused_once_where_they_are_declared() {
+    let limit = "{ set = 'operation.track.rate', most = '10Hz' }";
+    let used = "{ report = 'low' }, { mode = 'frugal' }";
+    let many = format!("[{}]", "{ report = 'x' }, ".repeat(300));
+    for (from, to, error) in [
+        (limit, "{ set = 'operation.trak.rate', most = '10Hz' }", "there is no operation `trak`"),
+        (limit, "{ mode = 'frugal' }", "a mode cannot use another one"),
+        (limit, "{ set = 'operation.log.enabled', to = false }", "the region sets `enabled` of this operation twice"),
+        (used, "{ mode = 'frugl' }", "there is no mode `frugl`"),
+        (used, "{ mode = 'frugal', report = 'x' }", "`mode` must be the only key of its action"),
+        (used, "{ mode = 5 }", "`mode`"),
+        (
+            used,
+            "{ set = 'operation.log.enabled', to = false }, { mode = 'frugal' }",
+            "`enabled` of this operation twice",
+        ),
+        ("[{ report = 'low' }, { mode = 'frugal' }]", &many, "`do` has more than 256 actions"),
+        ("do = [{ set = 'operation.track.rate'", "# do = [{", "mode `frugal` has no action"),
+    ] {
+        let errors = read(&MODES.replacen(from, to, 1), "x.toml", None).expect_err(to).to_string();
+        assert!(errors.contains(error), "{to}: {errors}");
+        assert_eq!(errors.matches("error:").count(), 1, "{to}: {errors}");
+    }
+}
+
+#[test]
+fn a_qosket_uses_a_mode_of_the_system() {
+    let (text, _) = MODES.split_once("[contract.other]").unwrap();
+    let text = format!("{text}\n    [qosket.mine]\n    use = 'mine.toml'\n    with = {{ mode = 'frugal' }}");
+    let qosket = "qosket = { name = 'mine', about = 'x' }\n[parameter.mode]\nabout = 'x'\n\
+                  [[contract.region]]\nname = 'only'\ndo = [{ mode = '${mode}' }]";
+    let context = || ReadContext { files: vec![("mine.toml".into(), qosket.into())], ..ReadContext::default() };
+    let system = read_with(&text, "x.toml", None, &context()).unwrap_or_else(|errors| panic!("{errors}")).system;
+    assert_eq!(system.contracts[1].regions[0].actions, system.contracts[0].regions[0].actions[1..]);
+    let errors = read_with(&text.replace("mode = 'frugal' }", "mode = 'x' }"), "x.toml", None, &context());
+    assert!(errors.unwrap_err().to_string().contains("there is no mode `x`"));
 }

@@ -281,6 +281,7 @@ pub const SECTIONS: &[Section] = &[
         doc: "A region within a region.",
         keys: INNER_REGION,
     },
+    Section { path: "mode", shape: Shape::Named, doc: "Actions under a name, for regions of contracts.", keys: MODE },
     Section {
         path: "qosket",
         shape: Shape::Named,
@@ -1204,11 +1205,13 @@ const STAY: &[Key] = &[
     key("most", Kind::Time, Required, "The longest time."),
 ];
 
+const MODE: &[Key] = &[key("do", Kind::Tables("contract.region.do"), Required, "Its actions.")];
+
 const ACTION: &[Key] = &[
     key(
         "set",
         Kind::Text,
-        Described("a `report`, `call` or `run`"),
+        Described("another action"),
         "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\" or \"reservation.NAME.importance\".",
     ),
     key(
@@ -1236,6 +1239,7 @@ const ACTION: &[Key] = &[
         Described("nothing"),
         "A command and its arguments, which runs when the region begins; it needs `hyoshi run --commands`.",
     ),
+    key("mode", Kind::Name("mode"), Described("nothing"), "All actions of this mode."),
     key("report", Kind::Text, Described("nothing"), "A text for reports, when the region begins."),
 ];
 

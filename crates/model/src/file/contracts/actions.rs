@@ -15,6 +15,9 @@ use crate::ids::OperationId;
 use crate::system::Trigger;
 use crate::time::Span;
 
+/// The keys of an action.
+const KEYS: [&str; 8] = ["set", "to", "least", "most", "report", "call", "run", "mode"];
+
 impl ContractReader<'_, '_> {
     /// `None`, logged, if one is wrong.
     pub(super) fn actions(&mut self, log: &mut Log, table: &Table<'_>) -> Option<Vec<ContractAction>> {
@@ -38,11 +41,11 @@ impl ContractReader<'_, '_> {
                 }
             }
             actions.extend(found);
-        }
-        if actions.len() > limits::ACTIONS {
-            log.error(given.place, format!("`do` has {} actions", actions.len()))
-                .help(format!("a region has at most {}", limits::ACTIONS));
-            sound = false;
+            if actions.len() > limits::ACTIONS {
+                log.error(given.place, format!("`do` has more than {} actions", limits::ACTIONS))
+                    .help("distribute them over several contracts");
+                return None;
+            }
         }
         sound.then_some(actions)
     }
@@ -50,17 +53,24 @@ impl ContractReader<'_, '_> {
     /// One entry of `do`: an action for each operation that it names.
     fn action(&mut self, log: &mut Log, item: &Spanned<DeValue<'_>>) -> Option<Vec<ContractAction>> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
-                             { set = \"operation.NAME.repeat.legs\", most = 2 }, \
-                             { set = \"operation.NAME.enabled\", to = false }, \
-                             { set = \"operation.NAME.importance\", to = 5 }, \
-                             { set = \"feedback.NAME.utilisation\", to = \"60%\" }, \
-                             { set = \"processor.NAME.strategy\", to = \"RMS+MLF\" }, \
-                             { set = \"reservation.NAME.importance\", to = 9 }, { call = \"...\" }, \
-                             { run = [\"...\"] } or { report = \"...\" }";
+                             { set = \"operation.NAME.enabled\", to = false }, { mode = \"NAME\" }, { call = \"...\" }, \
+                             { run = [\"...\"] } or { report = \"...\" }; further settings: \
+                             operation.NAME.repeat.legs, operation.NAME.importance, reservation.NAME.importance, \
+                             feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy";
         let table = open(log, "contract.region.do", "do", item)?;
         let keys = |keys: &[&str]| keys.iter().any(|key| table.get(key).is_some());
         if table.misread {
             return None;
+        }
+        let only = ["call", "run", "mode"].into_iter().find(|key| table.get(key).is_some());
+        if let Some(key) = only.filter(|only| KEYS.iter().any(|key| key != only && table.get(key).is_some())) {
+            log.error(table.place_of(key), format!("`{key}` must be the only key of its action"))
+                .help("write each action in its own braces");
+            return None;
+        }
+        if only == Some("mode") {
+            let name = table.given(log, "mode", InputValue::text)?;
+            return self.mode(log, name);
         }
         if let Some(external) = self.external(log, &table, keys) {
             return external.map(|action| vec![ContractAction::External(action)]);
@@ -79,7 +89,7 @@ impl ContractReader<'_, '_> {
         }
         let Some(set) = table.given(log, "set", InputValue::text) else {
             if table.get("set").is_none() {
-                log.error(table.place, "the action has no `set`, `report`, `call` or `run`").help(KNOWN);
+                log.error(table.place, "the action has no `set`, `mode`, `report`, `call` or `run`").help(KNOWN);
             }
             return None;
         };
