@@ -280,6 +280,9 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
             ContractAction::LimitLegs { operation, most } => is_known(operation) && *most > 0,
             ContractAction::Disable { operation } => is_known(operation),
+            ContractAction::Admission { operation, .. } => {
+                is_known(operation) && contents.operation(*operation).standby
+            }
             ContractAction::Set { setting, to } => match setting {
                 ContractSetting::Importance(operation) => is_known(operation),
                 ContractSetting::Utilisation(processor) | ContractSetting::MissRatio(processor) => {

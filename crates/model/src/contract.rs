@@ -154,6 +154,14 @@ pub enum ContractAction {
         /// Its value.
         to: u32,
     },
+    /// When the region begins, the feedback loop of the processor admits an operation on standby, if it can, or withdraws
+    /// it.
+    Admission {
+        /// The operation.
+        operation: OperationId,
+        /// False: it is withdrawn.
+        admit: bool,
+    },
     /// Reports have this text with the begin of the region.
     Report {
         /// The text.
@@ -259,6 +267,25 @@ impl ExternalAction {
                 let program = &contents.brokered.programs[program.index()].name;
                 format!("reservation.{program}.importance = {importance}")
             }
+        }
+    }
+}
+
+impl ContractAction {
+    /// How reports name what happens when the region begins: a text that it reports, `admit zoom`, `call land`. `None` if
+    /// it only sets something while the region is active.
+    pub fn at_begin(&self, contents: &Contents) -> Option<String> {
+        match self {
+            ContractAction::Report { text } => Some(text.to_string()),
+            ContractAction::External(action) => Some(action.text(contents)),
+            ContractAction::Admission { operation, admit } => {
+                let what = if *admit { "admit" } else { "withdraw" };
+                Some(format!("{what} {}", contents.operation(*operation).name))
+            }
+            ContractAction::LimitPeriod { .. }
+            | ContractAction::LimitLegs { .. }
+            | ContractAction::Disable { .. }
+            | ContractAction::Set { .. } => None,
         }
     }
 }
@@ -377,9 +404,9 @@ impl Contract {
         for action in self.regions.iter().flat_map(|region| &region.actions) {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => _ = limited.insert(*operation),
-                ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
-                    set.insert(*operation);
-                }
+                ContractAction::Disable { operation }
+                | ContractAction::LimitLegs { operation, .. }
+                | ContractAction::Admission { operation, .. } => _ = set.insert(*operation),
                 ContractAction::Set { setting, .. } => _ = found.insert(setting.processor(contents)),
                 ContractAction::External(ExternalAction::Importance { program, .. }) => {
                     let host = contents.brokered.programs[program.index()].host;
@@ -474,7 +501,10 @@ impl Contents {
                 ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
                     follow[operation.index()] = true;
                 }
-                ContractAction::Set { .. } | ContractAction::Report { .. } | ContractAction::External(_) => {}
+                ContractAction::Set { .. }
+                | ContractAction::Admission { .. }
+                | ContractAction::Report { .. }
+                | ContractAction::External(_) => {}
             }
         }
         let mut changed = follow.contains(&true);

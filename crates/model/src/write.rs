@@ -505,6 +505,10 @@ fn region_keys(
                 set_processor("processor", *id, "strategy", quoted(&setting.text(system, *to)))
             }
         },
+        ContractAction::Admission { operation, admit } => {
+            let name = name(names, *operation);
+            table(alloc::vec![(if *admit { "admit" } else { "withdraw" }, quoted(name.trim_matches('"')))])
+        }
         ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
         ContractAction::External(action) => external_action(system, action),
     });

@@ -174,3 +174,27 @@ fn a_qosket_uses_a_mode_of_the_system() {
     let errors = read_with(&text.replace("mode = 'frugal' }", "mode = 'x' }"), "x.toml", None, &context());
     assert!(errors.unwrap_err().to_string().contains("there is no mode `x`"));
 }
+
+#[test]
+fn only_operations_on_standby_are_admitted() {
+    let text = SYSTEM
+        .replace("[operation.draw]", "[operation.draw]\n    standby = true")
+        .replace("{ set = 'operation.draw.importance', to = 5 }]", "{ admit = 'draw' }]");
+    let text = text.replace("name = 'off'", "name = 'off'\n    do = [{ withdraw = 'draw' }]");
+    let system = read(&text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let admission = |admit| ContractAction::Admission { operation: OperationId(1), admit };
+    let one = &system.contracts[0];
+    assert_eq!((&one.regions[0].actions[3], &one.regions[1].actions[0]), (&admission(true), &admission(false)));
+    let written = hyoshi_model::write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    assert_eq!(again, system);
+    for (to, error) in [
+        ("{ admit = 'track' }", "`track` is not on standby"),
+        ("{ admit = 'drew' }", "there is no operation `drew`"),
+        ("{ admit = 'draw' }, { withdraw = 'draw' }", "the region sets the admission of this operation twice"),
+        ("{ admit = 'draw', to = false }", "`admit` must be the only key of its action"),
+    ] {
+        let errors = read(&text.replacen("{ admit = 'draw' }", to, 1), "x.toml", None).expect_err(to).to_string();
+        assert!(errors.contains(error), "{to}: {errors}");
+    }
+}

@@ -7,7 +7,7 @@ use common::*;
 use hyoshi_model::*;
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
-use hyoshi_trace::{DispatchDecision, Input, TraceEvent};
+use hyoshi_trace::{AdmissionOutcome, AdmissionRefusal, DispatchDecision, Input, TraceEvent};
 use proptest::prelude::*;
 
 type Events = Vec<(ProcessorId, Instant, TraceEvent)>;
@@ -248,5 +248,44 @@ proptest! {
             "{{ set = 'feedback.main.utilisation', to = '{utilisation}%' }}, {{ set = 'processor.main.strategy', to = 'EDF' }}"
         ));
         run(&format!("{text}{first}{second}{third}"));
+    }
+}
+
+/// `zoom` fits in the loop, `film` only without it.
+const STANDBY: &str = "[processor.main]\nstrategy = 'RMS'\n[processor.other]\n\
+    [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\nperiod = '200ms'\n\
+    [operation.track]\non = 'main'\nrate = ['5Hz', '100Hz']\nwcet = '4ms'\n\
+    [operation.zoom]\non = 'main'\nstandby = true\nrate = ['20Hz', '50Hz']\nwcet = '5ms'\n\
+    [operation.film]\non = 'main'\nstandby = true\nrate = ['26Hz', '30Hz']\nwcet = '24ms'\n\
+    [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n";
+
+/// The admissions of operations, when, and whether they were refused.
+fn admissions(all: &Events) -> Vec<(f64, u32, AdmissionOutcome)> {
+    let admission = |(_, at, event): &(ProcessorId, Instant, TraceEvent)| match event {
+        TraceEvent::Decision(DispatchDecision::Admission { operation, outcome }) => {
+            Some((seconds(*at), operation.0, *outcome))
+        }
+        _ => None,
+    };
+    all.iter().filter_map(admission).collect()
+}
+
+#[test]
+fn a_region_admits_an_operation_once_or_the_loop_refuses_it() {
+    for on in ["main", "other"] {
+        let actions = "{ admit = 'zoom' }, { admit = 'film' }";
+        let contract = contract("land", &format!("on = '{on}'"), actions);
+        let contract = contract.replace("name = 'off'\n", "name = 'off'\ndo = [{ withdraw = 'zoom' }]\n");
+        let all = run(&format!("{STANDBY}{contract}"));
+        let found = admissions(&all);
+        let [first, zoom, film, last] = found[..] else { panic!("{on}: {found:?}") };
+        // It was not admitted before.
+        assert!(first.0 < 0.3 && first.1 == 1 && matches!(first.2, AdmissionOutcome::Refused(_)), "{first:?}");
+        assert!((2.0..2.3).contains(&zoom.0) && zoom.1 == 1, "{zoom:?}");
+        assert!(matches!(zoom.2, AdmissionOutcome::Admitted { .. }), "{zoom:?}");
+        assert!(film.1 == 2 && matches!(film.2, AdmissionOutcome::Refused(AdmissionRefusal::Load(_))), "{film:?}");
+        assert!((4.0..4.3).contains(&last.0) && (last.1, last.2) == (1, AdmissionOutcome::Withdrawn), "{last:?}");
+        let rates = [(0.0, 2.0), (2.3, 4.0), (4.3, 6.0)].map(|(from, to)| rate(&all, 1, from, to));
+        assert!(rates[0] == 0.0 && rates[1] >= 19.0 && rates[2] == 0.0, "{on}: {rates:?}");
     }
 }

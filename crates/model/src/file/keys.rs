@@ -1239,6 +1239,18 @@ const ACTION: &[Key] = &[
         Described("nothing"),
         "A command and its arguments, which runs when the region begins; it needs `hyoshi run --commands`.",
     ),
+    key(
+        "admit",
+        Kind::Name("operation"),
+        Described("nothing"),
+        "The loop admits this operation on standby when the region begins, if it can.",
+    ),
+    key(
+        "withdraw",
+        Kind::Name("operation"),
+        Described("nothing"),
+        "The loop withdraws this operation on standby when the region begins.",
+    ),
     key("mode", Kind::Name("mode"), Described("nothing"), "All actions of this mode."),
     key("report", Kind::Text, Described("nothing"), "A text for reports, when the region begins."),
 ];

@@ -12,6 +12,7 @@
 //!
 //! Limits are recomputed after each change: a region that ends needs no undo.
 
+mod admissions;
 mod conditions;
 mod routes;
 mod settings;
@@ -28,6 +29,7 @@ use super::Dispatcher;
 use crate::effects::{ChangedRegion, Effects};
 use crate::job::Job;
 use crate::operation::OperationState;
+pub use admissions::ContractAdmission;
 use conditions::{ConditionMeasure, ConditionMonitors};
 use routes::{ContractRole, ProcessorRoutes};
 use settings::ProcessorSettings;
@@ -41,6 +43,8 @@ pub(super) struct ProcessorContracts {
     next: Instant,
     /// The changes of a step.
     changes: Vec<RegionChange>,
+    /// Regions that have begun, whose admissions are to be requested: positions in `all`, and regions.
+    begun: Vec<(u16, u16)>,
     /// The operations that a region limits, in their order, with the combined limits of the active regions.
     limited: Vec<(u32, OperationLimits)>,
     /// The settings with one value that a region sets.
@@ -64,6 +68,8 @@ struct LocalContract {
     actions: Vec<Vec<(u32, OperationLimits)>>,
     /// By region: positions in `settings`, with the values.
     settings: Vec<Vec<(u32, u32)>>,
+    /// By region: the admissions that it requests here.
+    admissions: Vec<Vec<ContractAdmission>>,
 }
 
 /// What the active regions permit.
@@ -122,9 +128,10 @@ fn limits_of(
         ContractAction::Disable { operation } => {
             (one(operation), OperationLimits { disabled: true, ..OperationLimits::NONE })
         }
-        ContractAction::Set { .. } | ContractAction::Report { .. } | ContractAction::External(_) => {
-            (Vec::new(), OperationLimits::NONE)
-        }
+        ContractAction::Set { .. }
+        | ContractAction::Admission { .. }
+        | ContractAction::Report { .. }
+        | ContractAction::External(_) => (Vec::new(), OperationLimits::NONE),
     }
 }
 
@@ -175,6 +182,10 @@ impl ProcessorContracts {
                 readings: vec![ConditionReading::Stale; contract.conditions.len()],
                 actions: actions.collect(),
                 settings: contract.regions.iter().map(|region| settings.of_region(region)).collect(),
+                admissions: (0..)
+                    .zip(&contract.regions)
+                    .map(|(region, declared)| ContractAdmission::of_region((*place, region), declared, local_of))
+                    .collect(),
                 role: ContractRole::new(contract, processor),
             });
             first += contract.conditions.len();
@@ -185,8 +196,19 @@ impl ProcessorContracts {
         }
         let by_epoch = (0..system.epochs.len()).map(|epoch| changed_conditions(system, epoch)).collect();
         let changes = Vec::with_capacity(most_changes);
+        let begun = Vec::with_capacity(2 * contracts.iter().map(|one| one.regions.len()).sum::<usize>());
         let next = Instant::ZERO;
-        Some(Box::new(ProcessorContracts { all, conditions, next, changes, limited, settings, by_epoch, routes }))
+        Some(Box::new(ProcessorContracts {
+            all,
+            conditions,
+            next,
+            changes,
+            begun,
+            limited,
+            settings,
+            by_epoch,
+            routes,
+        }))
     }
 
     /// The most changes of regions at once: each may end, and begin.
@@ -354,7 +376,7 @@ impl<P: Probe> Dispatcher<P> {
         place: usize,
         effects: &mut Effects,
     ) -> bool {
-        let ProcessorContracts { all, conditions, changes, .. } = contracts;
+        let ProcessorContracts { all, conditions, changes, begun, .. } = contracts;
         let one = &mut all[place];
         for (place, reading) in (one.first..).zip(&mut one.readings) {
             *reading = conditions.reading(now, place);
@@ -362,6 +384,7 @@ impl<P: Probe> Dispatcher<P> {
         let Some(machine) = one.role.machine_mut() else { return false };
         changes.clear();
         machine.step(now, &one.readings, |change| changes.push(change));
+        begun.extend(changes.iter().filter_map(|change| Some((place as u16, change.to?))));
         if changes.is_empty() {
             return false;
         }
@@ -407,6 +430,7 @@ impl<P: Probe> Dispatcher<P> {
         contracts.combine();
         self.apply_settings(now, &mut contracts.settings, effects);
         self.apply_limits(now, contracts, effects);
+        self.request_admissions(now, contracts, effects);
     }
 
     fn apply_limits(&mut self, now: Instant, contracts: &ProcessorContracts, effects: &mut Effects) {

@@ -16,7 +16,7 @@ use crate::system::Trigger;
 use crate::time::Span;
 
 /// The keys of an action.
-const KEYS: [&str; 8] = ["set", "to", "least", "most", "report", "call", "run", "mode"];
+const KEYS: [&str; 10] = ["set", "to", "least", "most", "report", "call", "run", "mode", "admit", "withdraw"];
 
 impl ContractReader<'_, '_> {
     /// `None`, logged, if one is wrong.
@@ -53,7 +53,7 @@ impl ContractReader<'_, '_> {
     /// One entry of `do`: an action for each operation that it names.
     fn action(&mut self, log: &mut Log, item: &Spanned<DeValue<'_>>) -> Option<Vec<ContractAction>> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
-                             { set = \"operation.NAME.enabled\", to = false }, { mode = \"NAME\" }, { call = \"...\" }, \
+                             { set = \"operation.NAME.enabled\", to = false }, { mode = \"NAME\" }, { admit = \"NAME\" }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }; further settings: \
                              operation.NAME.repeat.legs, operation.NAME.importance, reservation.NAME.importance, \
                              feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy";
@@ -62,7 +62,7 @@ impl ContractReader<'_, '_> {
         if table.misread {
             return None;
         }
-        let only = ["call", "run", "mode"].into_iter().find(|key| table.get(key).is_some());
+        let only = ["call", "run", "mode", "admit", "withdraw"].into_iter().find(|key| table.get(key).is_some());
         if let Some(key) = only.filter(|only| KEYS.iter().any(|key| key != only && table.get(key).is_some())) {
             log.error(table.place_of(key), format!("`{key}` must be the only key of its action"))
                 .help("write each action in its own braces");
@@ -71,6 +71,10 @@ impl ContractReader<'_, '_> {
         if only == Some("mode") {
             let name = table.given(log, "mode", InputValue::text)?;
             return self.mode(log, name);
+        }
+        if let Some(key) = only.filter(|key| matches!(*key, "admit" | "withdraw")) {
+            let name = table.given(log, key, InputValue::text)?;
+            return self.admissions(log, name, key == "admit");
         }
         if let Some(external) = self.external(log, &table, keys) {
             return external.map(|action| vec![ContractAction::External(action)]);
@@ -89,7 +93,11 @@ impl ContractReader<'_, '_> {
         }
         let Some(set) = table.given(log, "set", InputValue::text) else {
             if table.get("set").is_none() {
-                log.error(table.place, "the action has no `set`, `mode`, `report`, `call` or `run`").help(KNOWN);
+                log.error(
+                    table.place,
+                    "the action has no `set`, `admit`, `withdraw`, `mode`, `report`, `call` or `run`",
+                )
+                .help(KNOWN);
             }
             return None;
         };
@@ -130,6 +138,17 @@ impl ContractReader<'_, '_> {
                 Some(found.into_iter().map(|operation| ContractAction::Disable { operation }).collect())
             }
         }
+    }
+
+    fn admissions(&mut self, log: &mut Log, name: AtPlace<&str>, admit: bool) -> Option<Vec<ContractAction>> {
+        let found = self.operations(log, name)?;
+        if found.iter().any(|id| self.operations.of(*id).standby.is_none()) {
+            let shown = shortened(name.value);
+            log.error(name.place, format!("`{shown}` is not on standby: it releases jobs from the start"))
+                .help("write `standby = true` in its table, or set \"operation.NAME.enabled\"");
+            return None;
+        }
+        Some(found.into_iter().map(|operation| ContractAction::Admission { operation, admit }).collect())
     }
 
     fn limit_legs(&self, log: &mut Log, table: &Table<'_>, found: Vec<OperationId>) -> Option<Vec<ContractAction>> {
@@ -242,6 +261,7 @@ fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
         ContractAction::LimitPeriod { operation, .. } => ("`rate` of this operation", operation.0),
         ContractAction::LimitLegs { operation, .. } => ("`repeat.legs` of this operation", operation.0),
         ContractAction::Disable { operation } => ("`enabled` of this operation", operation.0),
+        ContractAction::Admission { operation, .. } => ("the admission of this operation", operation.0),
         ContractAction::Set { setting, .. } => match setting {
             ContractSetting::Importance(operation) => ("`importance` of this operation", operation.0),
             ContractSetting::Utilisation(processor) => ("`utilisation` of this loop", processor.0),
