@@ -283,6 +283,12 @@ impl OperationState {
         self.set_period();
     }
 
+    /// The service levels that contracts permit.
+    pub fn permitted_levels(&self) -> &[ServiceLevel] {
+        let count = self.levels.len().min(usize::from(self.limits.level).saturating_add(1));
+        &self.levels[..count]
+    }
+
     /// Its rate is adapted, as far as its range allows. A timer that is armed keeps its expiry.
     pub fn retime(&mut self, period: Span) {
         self.adapted = Some(period);

@@ -588,6 +588,10 @@ fn with_contract(system: System) -> System {
         deep.push(set(ContractSetting::Strategy(ProcessorId(0)), 0));
         asked.push(set(ContractSetting::Strategy(ProcessorId(0)), 1));
     }
+    for operation in system.operation_ids().filter(|id| system.operation(*id).standby) {
+        deep.push(ContractAction::Admission { operation, admit: true });
+        asked.push(ContractAction::Admission { operation, admit: operation.0 == 2 });
+    }
     for point in [ContractSetting::Utilisation, ContractSetting::MissRatio] {
         let setting = point(ProcessorId(0));
         let is_controlled = |one: &FeedbackLoop| setting.is_controlled_by(one.algorithm);

@@ -279,6 +279,9 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
         && actions.all(|action| match action {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
             ContractAction::LimitLegs { operation, most } => is_known(operation) && *most > 0,
+            ContractAction::LimitLevel { operation, most } => {
+                is_known(operation) && usize::from(*most) < contents.operation(*operation).levels.len()
+            }
             ContractAction::Disable { operation } => is_known(operation),
             ContractAction::Admission { operation, .. } => {
                 is_known(operation) && contents.operation(*operation).standby

@@ -142,6 +142,13 @@ pub enum ContractAction {
         /// The number.
         most: u16,
     },
+    /// The feedback loop chooses among the service levels of an operation up to this one.
+    LimitLevel {
+        /// The operation.
+        operation: OperationId,
+        /// The place of the greatest level.
+        most: u8,
+    },
     /// Nothing releases the operation.
     Disable {
         /// The operation.
@@ -284,6 +291,7 @@ impl ContractAction {
             }
             ContractAction::LimitPeriod { .. }
             | ContractAction::LimitLegs { .. }
+            | ContractAction::LimitLevel { .. }
             | ContractAction::Disable { .. }
             | ContractAction::Set { .. } => None,
         }
@@ -406,6 +414,7 @@ impl Contract {
                 ContractAction::LimitPeriod { operation, .. } => _ = limited.insert(*operation),
                 ContractAction::Disable { operation }
                 | ContractAction::LimitLegs { operation, .. }
+                | ContractAction::LimitLevel { operation, .. }
                 | ContractAction::Admission { operation, .. } => _ = set.insert(*operation),
                 ContractAction::Set { setting, .. } => _ = found.insert(setting.processor(contents)),
                 ContractAction::External(ExternalAction::Importance { program, .. }) => {
@@ -501,7 +510,8 @@ impl Contents {
                 ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
                     follow[operation.index()] = true;
                 }
-                ContractAction::Set { .. }
+                ContractAction::LimitLevel { .. }
+                | ContractAction::Set { .. }
                 | ContractAction::Admission { .. }
                 | ContractAction::Report { .. }
                 | ContractAction::External(_) => {}

@@ -492,6 +492,10 @@ fn region_keys(
         ContractAction::LimitLegs { operation, most } => {
             table(alloc::vec![("set", set(operation, "repeat.legs")), ("most", most.to_string())])
         }
+        ContractAction::LimitLevel { operation, most } => {
+            let level = &system.operation(*operation).levels[usize::from(*most)];
+            table(alloc::vec![("set", set(operation, "level")), ("most", quoted(&level.name))])
+        }
         ContractAction::Disable { operation } => {
             table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])
         }

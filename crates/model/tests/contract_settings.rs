@@ -198,3 +198,33 @@ fn only_operations_on_standby_are_admitted() {
         assert!(errors.contains(error), "{to}: {errors}");
     }
 }
+
+#[test]
+fn a_greatest_service_level_is_one_of_the_operation() {
+    let levels = "levels = [{ name = 'coarse', wcet = '2ms', value = 3 }, { name = 'half', wcet = '6ms', value = 7 },
+        { name = 'full', wcet = '12ms', value = 10 }]";
+    let text = SYSTEM
+        .replace(
+            "[operation.draw]\n    on = 'second'\n    rate = ['5Hz', '50Hz']\n    wcet = '4ms'",
+            &format!("[operation.draw]\n    on = 'second'\n    rate = ['5Hz', '50Hz']\n    {levels}"),
+        )
+        .replace("[feedback.second]", "[feedback.second]\n    divide = 'value'")
+        .replace("{ set = 'operation.draw.importance', to = 5 }", "{ set = 'operation.draw.level', most = 'half' }");
+    let system = read(&text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let limit = ContractAction::LimitLevel { operation: OperationId(1), most: 1 };
+    assert_eq!(system.contracts[0].regions[0].actions[3], limit);
+    let written = hyoshi_model::write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    assert_eq!(again, system);
+    for (to, error) in [
+        ("'operation.draw.level', most = 'full'", "`full` is the greatest level of `draw`"),
+        ("'operation.draw.level', most = 'fine'", "`draw` has no level `fine`"),
+        ("'operation.draw.level', most = 2", "`most`"),
+        ("'operation.draw.level', least = 'half'", "`least` cannot limit a level"),
+        ("'operation.track.level', most = 'half'", "`track` has no service levels"),
+    ] {
+        let text = text.replacen("'operation.draw.level', most = 'half'", to, 1);
+        let errors = read(&text, "x.toml", None).expect_err(to).to_string();
+        assert!(errors.contains(error), "{to}: {errors}");
+    }
+}

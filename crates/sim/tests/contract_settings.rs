@@ -289,3 +289,30 @@ fn a_region_admits_an_operation_once_or_the_loop_refuses_it() {
         assert!(rates[0] == 0.0 && rates[1] >= 19.0 && rates[2] == 0.0, "{on}: {rates:?}");
     }
 }
+
+#[test]
+fn a_loop_chooses_no_level_above_the_greatest_one_of_the_region() {
+    let text = "[processor.main]\nstrategy = 'RMS'\n[processor.other]\n\
+        [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '70%'\nperiod = '100ms'\ndivide = 'value'\n\
+        [operation.detect]\non = 'main'\nrate = '20Hz'\nlevels = [{ name = 'coarse', wcet = '2ms', value = 3 },\n\
+        { name = 'half', wcet = '6ms', value = 7 }, { name = 'full', wcet = '12ms', value = 10 }]\n\
+        [operation.show]\non = 'main'\nrate = ['5Hz', '40Hz']\nwcet = '3ms'\nimportance = 1\n\
+        [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n";
+    for on in ["main", "other"] {
+        let limit = "{ set = 'operation.detect.level', most = 'half' }";
+        let all = run(&format!("{text}{}", contract("less", &format!("on = '{on}'"), limit)));
+        let mut level = 0;
+        let mut greatest = [0; 3];
+        for (_, at, event) in &all {
+            if let TraceEvent::Decision(DispatchDecision::Level { level: next, .. }) = event {
+                level = *next;
+            }
+            let phase = [(0.0, 2.0), (2.3, 4.0), (4.3, 6.0)];
+            if let Some(phase) = phase.iter().position(|(from, to)| (*from..*to).contains(&seconds(*at))) {
+                greatest[phase] = level.max(greatest[phase]);
+            }
+        }
+        assert_eq!(greatest, [2, 1, 2], "evaluated on {on}");
+        assert_eq!(level, 2);
+    }
+}

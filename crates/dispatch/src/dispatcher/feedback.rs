@@ -222,7 +222,7 @@ impl AdaptedHere {
     pub fn task_here(&self, operations: &[OperationState]) -> AdaptiveTask {
         let range = operations[self.here[0] as usize].range;
         let here = self.here.iter().map(|local| &operations[*local as usize]);
-        let parts = here.map(|one| (one.wcet, one.legs, one.importance, &*one.levels));
+        let parts = here.map(|one| (one.wcet, one.legs, one.importance, one.permitted_levels()));
         AdaptiveTask::of_operations(parts, range)
     }
 

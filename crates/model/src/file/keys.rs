@@ -86,8 +86,8 @@ pub enum Kind {
     Times,
     /// `"40Hz"`.
     Rate,
-    /// `"40Hz"` or a whole number from the first to the second.
-    RateOrWhole(u64, u64),
+    /// `"40Hz"`, a whole number from the first to the second, or the name of a service level.
+    Limit(u64, u64),
     /// `"40Hz"` or `["10Hz", "40Hz"]`.
     RateOrPair,
     /// `"75%"`.
@@ -1212,14 +1212,9 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("another action"),
-        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\" or \"reservation.NAME.importance\".",
+        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, level, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\" or \"reservation.NAME.importance\".",
     ),
-    key(
-        "most",
-        Kind::RateOrWhole(1, 65_535),
-        Described("no limit"),
-        "The greatest rate, or the greatest number of legs.",
-    ),
+    key("most", Kind::Limit(1, 65_535), Described("no limit"), "The greatest rate, number of legs or service level."),
     key("least", Kind::Rate, Described("no limit"), "The least rate."),
     key(
         "to",

@@ -106,7 +106,7 @@ fn kind(kind: Kind) -> Value {
         Kind::TimeOrPair => or(time(), pair(time())),
         Kind::Times => list(time()),
         Kind::Rate => rate(),
-        Kind::RateOrWhole(least, most) => or(rate(), json!({ "type": "integer", "minimum": least, "maximum": most })),
+        Kind::Limit(least, most) => or(text(), json!({ "type": "integer", "minimum": least, "maximum": most })),
         Kind::RateOrPair => or(rate(), pair(rate())),
         Kind::Share => quantity("%"),
         Kind::ShareOr(word) => or(quantity("%"), json!({ "enum": [word] })),

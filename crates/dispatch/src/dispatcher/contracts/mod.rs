@@ -79,17 +79,21 @@ pub(crate) struct OperationLimits {
     pub period: SettingLimits,
     /// The most legs of a load chain.
     pub legs: u16,
+    /// The place of the greatest service level.
+    pub level: u8,
     pub disabled: bool,
 }
 
 impl OperationLimits {
-    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, disabled: false };
+    pub const NONE: OperationLimits =
+        OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, level: u8::MAX, disabled: false };
 
     /// These, restricted by those of a higher precedence.
     fn within(self, higher: OperationLimits) -> OperationLimits {
         OperationLimits {
             period: self.period.within(higher.period),
             legs: self.legs.min(higher.legs),
+            level: self.level.min(higher.level),
             disabled: self.disabled || higher.disabled,
         }
     }
@@ -124,6 +128,9 @@ fn limits_of(
         }
         ContractAction::LimitLegs { operation, most } => {
             (one(operation), OperationLimits { legs: *most, ..OperationLimits::NONE })
+        }
+        ContractAction::LimitLevel { operation, most } => {
+            (one(operation), OperationLimits { level: *most, ..OperationLimits::NONE })
         }
         ContractAction::Disable { operation } => {
             (one(operation), OperationLimits { disabled: true, ..OperationLimits::NONE })
@@ -444,6 +451,11 @@ impl<P: Probe> Dispatcher<P> {
             let before = operation.period;
             operation.enter(settings.of(self.epoch, *local as usize));
             let (id, period, is_root) = (operation.id, operation.period, operation.adapted_by == Some(operation.id));
+            let level = operation.service_level.min(limits.level);
+            let lowered = core::mem::replace(&mut operation.service_level, level) != level;
+            if lowered {
+                self.decision(now, DispatchDecision::Level { operation: id, level });
+            }
             if period != before {
                 retimed = true;
                 if is_root {

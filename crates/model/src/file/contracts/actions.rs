@@ -55,7 +55,7 @@ impl ContractReader<'_, '_> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
                              { set = \"operation.NAME.enabled\", to = false }, { mode = \"NAME\" }, { admit = \"NAME\" }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }; further settings: \
-                             operation.NAME.repeat.legs, operation.NAME.importance, reservation.NAME.importance, \
+                             operation.NAME.repeat.legs, operation.NAME.level, operation.NAME.importance, reservation.NAME.importance, \
                              feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy";
         let table = open(log, "contract.region.do", "do", item)?;
         let keys = |keys: &[&str]| keys.iter().any(|key| table.get(key).is_some());
@@ -102,7 +102,7 @@ impl ContractReader<'_, '_> {
             return None;
         };
         let address = addressed(set).filter(|one| match one.section {
-            "operation" => matches!(one.key, "rate" | "repeat.legs" | "enabled" | "importance"),
+            "operation" => matches!(one.key, "rate" | "repeat.legs" | "level" | "enabled" | "importance"),
             "feedback" => matches!(one.key, "utilisation" | "miss_ratio"),
             "processor" => one.key == "strategy",
             _ => false,
@@ -123,6 +123,7 @@ impl ContractReader<'_, '_> {
         match address.key {
             "rate" => self.limit_rate(log, &table, set, found),
             "repeat.legs" => self.limit_legs(log, &table, found),
+            "level" => self.limit_level(log, &table, set, found),
             "importance" => {
                 must_set(log, &table)?;
                 let to = table.required(log, "to", |given| given.whole(0, u32::MAX.into()))?.value as u32;
@@ -173,6 +174,54 @@ impl ContractReader<'_, '_> {
         }
         let most = most.value as u16;
         Some(found.into_iter().map(|operation| ContractAction::LimitLegs { operation, most }).collect())
+    }
+
+    fn limit_level(
+        &self,
+        log: &mut Log,
+        table: &Table<'_>,
+        set: AtPlace<&str>,
+        found: Vec<OperationId>,
+    ) -> Option<Vec<ContractAction>> {
+        if let Some(key) = ["least", "to"].into_iter().find(|key| table.get(key).is_some()) {
+            log.error(table.place_of(key), format!("`{key}` cannot limit a level"))
+                .help("write the name of a level: `most = ...`");
+            return None;
+        }
+        let most = table.required(log, "most", InputValue::text)?;
+        let mut actions = Vec::new();
+        for id in found {
+            let operation = self.contents.operation(id);
+            let name = shortened(&operation.name);
+            let place = operation.levels.iter().position(|level| level.name == most.value);
+            let Some(place) = place.filter(|place| place + 1 < operation.levels.len()) else {
+                let names: Vec<_> =
+                    operation.levels.iter().rev().skip(1).rev().map(|level| shortened(&level.name)).collect();
+                let (message, at, help) = match (place, names.is_empty()) {
+                    (_, true) => {
+                        let help = "write several `levels` for the operation, or limit its rate".to_string();
+                        (format!("`{name}` has no service levels"), set.place, help)
+                    }
+                    (None, _) => {
+                        let level = shortened(most.value);
+                        (
+                            format!("`{name}` has no level `{level}`"),
+                            most.place,
+                            format!("write one of: {}", names.join(", ")),
+                        )
+                    }
+                    (Some(_), _) => {
+                        let level = shortened(most.value);
+                        let help = format!("nothing to limit; write one of: {}", names.join(", "));
+                        (format!("`{level}` is the greatest level of `{name}`"), most.place, help)
+                    }
+                };
+                log.error(at, message).help(help);
+                return None;
+            };
+            actions.push(ContractAction::LimitLevel { operation: id, most: place as u8 });
+        }
+        Some(actions)
     }
 
     fn limit_rate(
@@ -260,6 +309,7 @@ fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
     Some(match action {
         ContractAction::LimitPeriod { operation, .. } => ("`rate` of this operation", operation.0),
         ContractAction::LimitLegs { operation, .. } => ("`repeat.legs` of this operation", operation.0),
+        ContractAction::LimitLevel { operation, .. } => ("`level` of this operation", operation.0),
         ContractAction::Disable { operation } => ("`enabled` of this operation", operation.0),
         ContractAction::Admission { operation, .. } => ("the admission of this operation", operation.0),
         ContractAction::Set { setting, .. } => match setting {
