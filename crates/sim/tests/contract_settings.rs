@@ -316,3 +316,17 @@ fn a_loop_chooses_no_level_above_the_greatest_one_of_the_region() {
         assert_eq!(level, 2);
     }
 }
+
+#[test]
+fn disabling_a_consumer_disconnects_it_from_its_events() {
+    let text = "[event.image]\n[processor.main]\nstrategy = 'RMS'\n[processor.other]\n\
+        [operation.camera]\non = 'main'\nevery = '20ms'\nwcet = '1ms'\nsupplies = ['image']\n\
+        [operation.show]\non = 'main'\nafter = { event = 'image' }\nwcet = '1ms'\n\
+        [operation.log]\non = 'other'\nafter = { event = 'image' }\nwcet = '1ms'\n";
+    let all = run(&format!("{text}{}", contract("quiet", "", "{ set = 'operation.log.enabled', to = false }")));
+    for (from, to, logs) in [(0.1, 2.0, true), (2.1, 4.0, false), (4.1, 6.0, true)] {
+        let [camera, show, log] = [0, 1, 2].map(|id| rate(&all, id, from, to));
+        assert!((camera - 50.0).abs() < 1.0 && (show - 50.0).abs() < 1.0, "{camera} Hz and {show} Hz");
+        assert!(if logs { (log - 50.0).abs() < 1.0 } else { log == 0.0 }, "{log} Hz from {from} s to {to} s");
+    }
+}
