@@ -224,6 +224,8 @@ fn a_mode_admits_an_operation_with_a_listed_outcome_and_pins_a_strategy() {
     let _alone = alone();
     let place = Place::new();
     place.write("system.toml", LANDING);
+    let refused = place.hyoshi("sim system.toml --strategy EDF").exits(2);
+    assert!(refused.err.contains("contract `flight` needs two"), "{}", refused.err);
     let mut run = begin(&place, "");
     until_contract(&place, &mut run, "cruise", |contract| contract["regions"][0] == "cruise");
     contract(&place, "set height 10").exits(0);

@@ -374,6 +374,15 @@ impl Stay {
 }
 
 impl Contract {
+    /// Whether it watches or pins one of two strategies.
+    pub fn needs_two_strategies(&self) -> bool {
+        let pins = |action: &ContractAction| {
+            matches!(action, ContractAction::Set { setting: ContractSetting::Strategy(_), .. })
+        };
+        let watches = |one: &Condition| matches!(one.of, ConditionSource::Strategy(_) | ConditionSource::Endangered(_));
+        self.conditions.iter().any(watches) || self.regions.iter().flat_map(|region| &region.actions).any(pins)
+    }
+
     /// The processor that measures one of its conditions. A value from outside is set where the contract is evaluated.
     pub fn measured_on(&self, contents: &Contents, of: &ConditionSource) -> ProcessorId {
         let last = match of {

@@ -162,7 +162,7 @@ fn mean_utilisation(all: &Events, from: f64, to: f64) -> f64 {
 fn a_loop_holds_the_set_point_of_the_active_region() {
     let text = "[processor.main]\nstrategy = 'RMS'\n[processor.other]\n\
         [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\nperiod = '100ms'\ngains = { ga = 1 }\n\
-        [operation.x]\non = 'main'\nrate = ['5Hz', '500Hz']\nwcet = '1ms'\n\
+        [operation.x]\non = 'main'\nrate = ['5Hz', '900Hz']\nwcet = '1ms'\n\
         [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n";
     let low = "{ set = 'feedback.main.utilisation', to = '30%' }";
     for on in ["main", "other"] {
