@@ -27,7 +27,7 @@ mod tickets;
 pub mod timers;
 pub mod transport;
 
-pub use dispatcher::{Dispatcher, EvaluatedContract, JoinRefusal};
+pub use dispatcher::{ContractAdmission, Dispatcher, EvaluatedContract, JoinRefusal};
 pub use effects::{ChangedRegion, DepartedOperation, Effects, OverrunAction, Run, SchedulerWork};
 pub use job::{Job, JobState};
 pub use kernel::Kernel;

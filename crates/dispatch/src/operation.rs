@@ -10,7 +10,7 @@ use hyoshi_model::{
     ServiceLevel, Setting, Span, System, Trigger,
     execution_time::{self, Stream},
 };
-use hyoshi_sched::{Placement, ProcessorPlan, Traits};
+use hyoshi_sched::{Placement, ProcessorPlan, Ranking, Traits};
 use hyoshi_trace::{Slot, Ticket};
 
 use crate::dispatcher::{OperationLimits, Presence};
@@ -25,6 +25,8 @@ use crate::tickets::Tickets;
 pub(crate) struct OperationState {
     pub id: OperationId,
     pub critical: bool,
+    /// The importance in the file, and that of its later jobs, which contracts may set.
+    pub declared_importance: u32,
     pub importance: u32,
     /// It was critical until an overload lasted.
     pub relegated: bool,
@@ -201,6 +203,7 @@ impl OperationState {
         let mut new = OperationState {
             id,
             critical: operation.critical,
+            declared_importance: operation.importance,
             importance: operation.importance,
             relegated: false,
             enabled: true,
@@ -280,6 +283,12 @@ impl OperationState {
         self.set_period();
     }
 
+    /// The service levels that contracts permit.
+    pub fn permitted_levels(&self) -> &[ServiceLevel] {
+        let count = self.levels.len().min(usize::from(self.limits.level).saturating_add(1));
+        &self.levels[..count]
+    }
+
     /// Its rate is adapted, as far as its range allows. A timer that is armed keeps its expiry.
     pub fn retime(&mut self, period: Span) {
         self.adapted = Some(period);
@@ -351,7 +360,8 @@ impl OperationState {
         self.predecessors == 0 && !matches!(self.intake, Intake::Timer)
     }
 
-    /// The strategy's input for its critical and its other jobs, if it has such.
+    /// The strategy's input for its critical and its other jobs, if it has such. Its level does not depend on an
+    /// importance that a contract sets.
     pub fn kinds(&self) -> [Option<Traits>; 2] {
         let traits = |critical| Traits {
             operation: self.id,
@@ -359,12 +369,30 @@ impl OperationState {
             period: self.period,
             deadline: self.deadline.span(),
             wcet: self.wcet,
-            importance: self.importance,
+            importance: self.declared_importance,
         };
         let (critical, critical_legs) = self.declared_critical;
         let all_critical = (critical || critical_legs >= self.legs) && !self.is_requested();
         let some_critical = critical || critical_legs > 0;
         [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
+    }
+
+    /// Its position among operations with these rankings: its level, and the order of its importance within it.
+    pub fn place(&self, ranking: &Ranking) -> Placement {
+        let [critical, other] = self.kinds().map(|kind| Some(ranking.place_with(&kind?, self.importance)));
+        Placement { critical: critical.or(other).unwrap_or_default(), other: other.or(critical).unwrap_or_default() }
+    }
+
+    /// Later jobs have the order of the present importance within their levels.
+    pub fn reorder(&mut self, rankings: &[Ranking], strategy_in_force: usize) {
+        let at = |strategy: usize| self.place(&rankings[strategy % rankings.len()]);
+        let (present, other, first) = (at(strategy_in_force), at(strategy_in_force + 1), at(0));
+        let places = [Some((&mut self.placement, present)), Some((&mut self.other_placement, other))];
+        for (place, now) in
+            places.into_iter().chain([self.next_placement.as_mut().map(|place| (place, first))]).flatten()
+        {
+            (place.critical.tie, place.other.tie) = (now.critical.tie, now.other.tie);
+        }
     }
 
     /// True if its started jobs are watched: for their worst case, or for their deadline.

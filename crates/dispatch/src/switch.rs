@@ -8,6 +8,8 @@
 //!            endangered by none for the calm interval
 //! ```
 //!
+//! A contract may pin one of both: then the trigger only observes.
+//!
 //! The trigger predicts. At every release and completion it tests whether each critical job would still finish in time,
 //! by worst cases, if the second strategy were in force from now on. It counts the work ahead of the job under that
 //! strategy (waiting jobs, started jobs that finish at their old level, jobs that will be released before its
@@ -75,12 +77,14 @@ pub struct Switch {
     second: bool,
     /// When a critical job was last endangered.
     last: Instant,
+    /// The strategy that a contract has pinned: whether it is the second one.
+    pinned: Option<bool>,
 }
 
 impl Switch {
     /// The first strategy is in force, until a job is endangered.
     pub fn new(calm: Span) -> Switch {
-        Switch { calm, second: false, last: Instant::ZERO }
+        Switch { calm, second: false, last: Instant::ZERO, pinned: None }
     }
 
     /// True while the second strategy is in force.
@@ -89,12 +93,18 @@ impl Switch {
         self.second
     }
 
+    /// Pins a strategy, the second one if true, or lets the trigger decide again. The next [`ask`](Self::ask) applies it.
+    pub fn pin(&mut self, second: Option<bool>) {
+        self.pinned = second;
+    }
+
     /// Applies the trigger's result at `now`; true if from now on the other strategy is in force.
     pub fn ask(&mut self, now: Instant, endangered: bool) -> bool {
         if endangered {
             self.last = now;
         }
-        let second = endangered || (self.second && now.since(self.last) < self.calm);
+        let triggered = endangered || (self.second && now.since(self.last) < self.calm);
+        let second = self.pinned.unwrap_or(triggered);
         core::mem::replace(&mut self.second, second) != second
     }
 }
@@ -148,6 +158,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_pinned_strategy_stays_and_the_trigger_decides_afterwards(
+            dangers in prop::collection::vec((0..50u64, any::<bool>(), prop::option::of(any::<bool>())), 1..60),
+        ) {
+            let (mut switch, mut now, mut last) = (Switch::new(ms(100)), 0, None);
+            for (step, endangered, pinned) in dangers {
+                now += step;
+                last = if endangered { Some(now) } else { last };
+                let before = switch.second();
+                switch.pin(pinned);
+                let changed = switch.ask(at(now), endangered);
+                prop_assert_eq!(changed, before != switch.second());
+                let recent = last.is_some_and(|last| now - last < 100);
+                match pinned {
+                    Some(second) => prop_assert_eq!(switch.second(), second),
+                    None => prop_assert_eq!(switch.second(), endangered || before && (recent || last.is_none() && now < 100)),
+                }
+            }
+        }
+
         #[test]
         fn more_work_or_less_time_never_makes_anything_safer(
             levels in prop::collection::vec((0u64..50, prop::option::of(0u64..200), 0u64..20, 0u64..500_000, 0u64..10), 1..6),

@@ -10,10 +10,10 @@ use std::num::NonZeroU32;
 use hyoshi_dispatch::{Dispatcher, Effects, JobState, OverrunAction};
 use hyoshi_model::predicate::Predicate;
 use hyoshi_model::{
-    ALGORITHMS, ClientRates, Condition, ConditionSource, Contract, ContractAction, ContractRegion, DesignGains,
-    FeedbackAlgorithm, FeedbackLoop, Instant, JobId, JobScope, LatencyScope, LatencySetPoint, LoadMeasure, OperationId,
-    OutsideCondition, ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger, WindowSummary,
-    read,
+    ALGORITHMS, ClientRates, Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting,
+    DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, JobScope, LatencyScope, LatencySetPoint, LoadMeasure,
+    OperationId, OutsideCondition, ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger,
+    WindowSummary, read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -581,6 +581,25 @@ fn with_contract(system: System) -> System {
     let queued = everything.clone();
     let last = JobScope::Operations(vec![OperationId(2), OperationId(3)]);
     let legs = |id, most| ContractAction::LimitLegs { operation: OperationId(id), most };
+    let set = |setting, to| ContractAction::Set { setting, to };
+    let important = |id, to| set(ContractSetting::Importance(OperationId(id)), to);
+    let (mut deep, mut asked) = (vec![disable(1), important(0, 7)], vec![legs(0, 1), important(2, 1), important(3, 0)]);
+    if system.processors[0].overload.is_some() {
+        deep.push(set(ContractSetting::Strategy(ProcessorId(0)), 0));
+        asked.push(set(ContractSetting::Strategy(ProcessorId(0)), 1));
+    }
+    for operation in system.operation_ids().filter(|id| system.operation(*id).standby) {
+        deep.push(ContractAction::Admission { operation, admit: true });
+        asked.push(ContractAction::Admission { operation, admit: operation.0 == 2 });
+    }
+    for point in [ContractSetting::Utilisation, ContractSetting::MissRatio] {
+        let setting = point(ProcessorId(0));
+        let is_controlled = |one: &FeedbackLoop| setting.is_controlled_by(one.algorithm);
+        if system.feedback.iter().any(is_controlled) {
+            deep.push(set(setting, 300_000));
+            asked.push(set(setting, 900_000));
+        }
+    }
     system.with(|contents| {
         contents.conditions.push(OutsideCondition { name: "mode".into(), measure: None });
         contents.contracts.push(Contract {
@@ -599,12 +618,12 @@ fn with_contract(system: System) -> System {
             ],
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),
-                region("deep", rules(Some(0), expression("slow > 0.004 || stale(slow)"), None), vec![disable(1)]),
+                region("deep", rules(Some(0), expression("slow > 0.004 || stale(slow)"), None), deep),
                 region("shallow", rules(Some(0), None, None), vec![legs(1, 1), legs(3, 2)]),
                 region(
                     "asked",
                     rules(None, expression("asked + wasted > 0.5 || rate < 100.0 || queue > 3.0"), None),
-                    vec![legs(0, 1)],
+                    asked,
                 ),
                 region("normal", rules(None, None, None), Vec::new()),
             ],

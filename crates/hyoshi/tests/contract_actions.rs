@@ -215,3 +215,56 @@ fn epochs_set_measured_conditions_in_a_simulation_and_operators_cannot() {
     end(&place, run);
     place.hyoshi("trace replay run.hyo").exits(0);
 }
+
+/// `film` does not fit in the set point.
+const LANDING: &str = "name = 'landing'\nduration = '60s'\n[processor.main]\nstrategy = ['RMS', 'RMS+MLF']\n\
+    [feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\nperiod = '100ms'\nmeasure = 'lanes'\n\
+    [operation.track]\nrate = ['5Hz', '50Hz']\nwcet = '0.1ms'\n\
+    [operation.zoom]\nstandby = true\nrate = ['20Hz', '50Hz']\nwcet = '0.1ms'\n\
+    [operation.film]\nstandby = true\nrate = ['40Hz', '50Hz']\nwcet = '20ms'\n\
+    [condition.height]\nvalue = 90\n\
+    [mode.landing]\ndo = [{ admit = 'zoom' }, { admit = 'film' }, { set = 'operation.zoom.importance', to = 3 },\n\
+    { set = 'feedback.main.utilisation', to = '50%' }, { set = 'processor.main.strategy', to = 'RMS+MLF' }]\n\
+    [contract.flight]\nperiod = '20ms'\nwatch = { height = { of = 'condition.height' } }\n\
+    [[contract.flight.region]]\nname = 'landing'\nenter = 'height < 30'\ndo = [{ mode = 'landing' }]\n\
+    [[contract.flight.region]]\nname = 'cruise'\ndo = [{ withdraw = 'zoom' }]\n";
+
+#[test]
+fn a_mode_admits_an_operation_with_a_listed_outcome_and_pins_a_strategy() {
+    let _alone = alone();
+    let place = Place::new();
+    place.write("system.toml", LANDING);
+    let refused = place.hyoshi("sim system.toml --strategy EDF").exits(2);
+    assert!(refused.err.contains("contract `flight` needs two"), "{}", refused.err);
+    let mut run = begin(&place, "");
+    until_contract(&place, &mut run, "cruise", |contract| contract["regions"][0] == "cruise");
+    contract(&place, "set height 10").exits(0);
+    let action = |contract: &Value, name: &str| -> Value {
+        let all = contract["actions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|action| action["action"] == name).unwrap_or_default()
+    };
+    let is_landing = |contract: &Value| action(contract, "admit film")["failed"] == 1;
+    let listed = until_contract(&place, &mut run, "the refusal of `film`", is_landing);
+    let (zoom, film) = (action(&listed, "admit zoom"), action(&listed, "admit film"));
+    assert_eq!(
+        (&zoom["region"], &zoom["done"], &zoom["last"]),
+        (&"landing".into(), &1.into(), &Value::Null),
+        "{listed}"
+    );
+    assert!(film["last"].as_str().unwrap().contains("above the loop's limit of 47"), "{film}");
+    let text = contract(&place, "list").exits(0).out;
+    assert!(text.contains("admit zoom: done"), "{text}");
+    contract(&place, "set height 90").exits(0);
+    // It had nothing to withdraw at the begin of the run.
+    let is_cruise = |contract: &Value| action(contract, "withdraw zoom")["done"] == 2;
+    until_contract(&place, &mut run, "the withdrawal of `zoom`", is_cruise);
+    end(&place, run);
+
+    place.hyoshi("trace replay run.hyo").exits(0);
+    let repeated = place.hyoshi("sim --from run.hyo --format json").json();
+    let change = &repeated["contracts"][0]["changes"][1];
+    assert_eq!((&change["to"], &change["reports"][0]), (&"landing".into(), &"admit zoom".into()), "{repeated}");
+    let summary = place.hyoshi("trace summary run.hyo --format json").json();
+    let zoom = summary["operations"].as_array().unwrap().iter().find(|one| one["name"] == "zoom").unwrap();
+    assert!(zoom["counts"]["released"].as_u64().is_some_and(|jobs| jobs > 0), "{zoom}");
+}

@@ -3,7 +3,9 @@
 use alloc::collections::BTreeSet;
 use core::ops::Deref;
 
-use crate::contract::{ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, JobScope};
+use crate::contract::{
+    ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting, ExternalAction, JobScope,
+};
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
@@ -277,7 +279,23 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
         && actions.all(|action| match action {
             ContractAction::LimitPeriod { operation, shortest, longest } => is_known(operation) && shortest <= longest,
             ContractAction::LimitLegs { operation, most } => is_known(operation) && *most > 0,
+            ContractAction::LimitLevel { operation, most } => {
+                is_known(operation) && usize::from(*most) < contents.operation(*operation).levels.len()
+            }
             ContractAction::Disable { operation } => is_known(operation),
+            ContractAction::Admission { operation, .. } => {
+                is_known(operation) && contents.operation(*operation).standby
+            }
+            ContractAction::Set { setting, to } => match setting {
+                ContractSetting::Importance(operation) => is_known(operation),
+                ContractSetting::Utilisation(processor) | ContractSetting::MissRatio(processor) => {
+                    let mut loops = contents.feedback.iter().filter(|one| one.processor == *processor);
+                    loops.any(|one| setting.is_controlled_by(one.algorithm)) && (1..=1_000_000).contains(to)
+                }
+                ContractSetting::Strategy(processor) => {
+                    *to <= 1 && contents.processors.get(processor.index()).is_some_and(|one| one.overload.is_some())
+                }
+            },
             ContractAction::Report { .. } => true,
             ContractAction::External(ExternalAction::Importance { program, .. }) => {
                 program.index() < contents.brokered.programs.len()

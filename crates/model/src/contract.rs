@@ -3,14 +3,15 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::feedback::LatencyScope;
+use crate::feedback::{FeedbackAlgorithm, LatencyScope};
 use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
 use crate::network::Dscp;
 use crate::outside::{HostMeasure, LinkMeasure, OutsideMeasure, ReservationMeasure};
 use crate::predicate::Predicate;
+use crate::reservation::Share;
 use crate::system::Contents;
 use crate::time::Span;
 
@@ -153,10 +154,32 @@ pub enum ContractAction {
         /// The number.
         most: u16,
     },
+    /// The feedback loop chooses among the service levels of an operation up to this one.
+    LimitLevel {
+        /// The operation.
+        operation: OperationId,
+        /// The place of the greatest level.
+        most: u8,
+    },
     /// Nothing releases the operation.
     Disable {
         /// The operation.
         operation: OperationId,
+    },
+    /// A setting has this value.
+    Set {
+        /// The setting.
+        setting: ContractSetting,
+        /// Its value.
+        to: u32,
+    },
+    /// When the region begins, the feedback loop of the processor admits an operation on standby, if it can, or withdraws
+    /// it.
+    Admission {
+        /// The operation.
+        operation: OperationId,
+        /// False: it is withdrawn.
+        admit: bool,
     },
     /// Reports have this text with the begin of the region.
     Report {
@@ -165,6 +188,70 @@ pub enum ContractAction {
     },
     /// The node does this outside of the dispatcher.
     External(ExternalAction),
+}
+
+/// A setting with one value. If several regions are active, the highest precedence applies, and within a contract the
+/// inner region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContractSetting {
+    /// The importance of an operation, for its later jobs.
+    Importance(OperationId),
+    /// The set point of the utilisation of a processor's feedback loop, in parts per million of the hard cap.
+    Utilisation(ProcessorId),
+    /// The set point of the miss ratio of a processor's feedback loop, in parts per million.
+    MissRatio(ProcessorId),
+    /// The strategy in force on a processor with two: 0 is the first one, 1 the second.
+    Strategy(ProcessorId),
+}
+
+impl ContractSetting {
+    /// The processor that applies it.
+    pub fn processor(self, contents: &Contents) -> ProcessorId {
+        match self {
+            ContractSetting::Importance(operation) => contents.operation(operation).on,
+            ContractSetting::Utilisation(processor)
+            | ContractSetting::MissRatio(processor)
+            | ContractSetting::Strategy(processor) => processor,
+        }
+    }
+
+    /// Whether it is a set point of a loop with this algorithm. A group of processors has its set points together.
+    pub fn is_controlled_by(self, algorithm: FeedbackAlgorithm) -> bool {
+        !algorithm.is_of_group()
+            && match self {
+                ContractSetting::Utilisation(_) => algorithm.uses_utilisation(),
+                ContractSetting::MissRatio(_) => algorithm.uses_miss_ratio(),
+                ContractSetting::Importance(_) | ContractSetting::Strategy(_) => false,
+            }
+    }
+
+    /// As in files: `operation.track.importance`.
+    pub fn address(self, contents: &Contents) -> String {
+        let of = |section, processor, key| format!("{section}.{}.{key}", contents.processor(processor).name);
+        match self {
+            ContractSetting::Importance(operation) => {
+                format!("operation.{}.importance", contents.operation(operation).name)
+            }
+            ContractSetting::Utilisation(processor) => of("feedback", processor, "utilisation"),
+            ContractSetting::MissRatio(processor) => of("feedback", processor, "miss_ratio"),
+            ContractSetting::Strategy(processor) => of("processor", processor, "strategy"),
+        }
+    }
+
+    /// A value of it, as in files.
+    pub fn text(self, contents: &Contents, to: u32) -> String {
+        match self {
+            ContractSetting::Importance(_) => to.to_string(),
+            ContractSetting::Utilisation(_) | ContractSetting::MissRatio(_) => {
+                Share::from_millionths(to.into()).to_string()
+            }
+            ContractSetting::Strategy(processor) => {
+                let processor = contents.processor(processor);
+                let second = processor.overload.as_ref().filter(|_| to > 0);
+                second.map_or(&processor.strategy, |second| &second.strategy).clone()
+            }
+        }
+    }
 }
 
 /// What a node does outside of the dispatcher when a region begins. Simulations and replays only list it.
@@ -211,6 +298,26 @@ impl ExternalAction {
                 let [one, other] = [one, other].map(|host| &contents.hosts[host.index()].name);
                 format!("link.{one}-{other}.dscp = {dscp}")
             }
+        }
+    }
+}
+
+impl ContractAction {
+    /// How reports name what happens when the region begins: a text that it reports, `admit zoom`, `call land`. `None` if
+    /// it only sets something while the region is active.
+    pub fn at_begin(&self, contents: &Contents) -> Option<String> {
+        match self {
+            ContractAction::Report { text } => Some(text.to_string()),
+            ContractAction::External(action) => Some(action.text(contents)),
+            ContractAction::Admission { operation, admit } => {
+                let what = if *admit { "admit" } else { "withdraw" };
+                Some(format!("{what} {}", contents.operation(*operation).name))
+            }
+            ContractAction::LimitPeriod { .. }
+            | ContractAction::LimitLegs { .. }
+            | ContractAction::LimitLevel { .. }
+            | ContractAction::Disable { .. }
+            | ContractAction::Set { .. } => None,
         }
     }
 }
@@ -307,6 +414,15 @@ impl Stay {
 }
 
 impl Contract {
+    /// Whether it watches or pins one of two strategies.
+    pub fn needs_two_strategies(&self) -> bool {
+        let pins = |action: &ContractAction| {
+            matches!(action, ContractAction::Set { setting: ContractSetting::Strategy(_), .. })
+        };
+        let watches = |one: &Condition| matches!(one.of, ConditionSource::Strategy(_) | ConditionSource::Endangered(_));
+        self.conditions.iter().any(watches) || self.regions.iter().flat_map(|region| &region.actions).any(pins)
+    }
+
     /// The processor that measures one of its conditions. A value from outside is set where the contract is evaluated.
     pub fn measured_on(&self, contents: &Contents, of: &ConditionSource) -> ProcessorId {
         let last = match of {
@@ -362,9 +478,11 @@ impl Contract {
         for action in self.regions.iter().flat_map(|region| &region.actions) {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => _ = limited.insert(*operation),
-                ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
-                    set.insert(*operation);
-                }
+                ContractAction::Disable { operation }
+                | ContractAction::LimitLegs { operation, .. }
+                | ContractAction::LimitLevel { operation, .. }
+                | ContractAction::Admission { operation, .. } => _ = set.insert(*operation),
+                ContractAction::Set { setting, .. } => _ = found.insert(setting.processor(contents)),
                 ContractAction::External(ExternalAction::Importance { program, .. }) => {
                     let host = contents.brokered.programs[program.index()].host;
                     found.insert(self.processor_on(contents, host));
@@ -469,7 +587,11 @@ impl Contents {
                 ContractAction::Disable { operation } | ContractAction::LimitLegs { operation, .. } => {
                     follow[operation.index()] = true;
                 }
-                ContractAction::Report { .. } | ContractAction::External(_) => {}
+                ContractAction::LimitLevel { .. }
+                | ContractAction::Set { .. }
+                | ContractAction::Admission { .. }
+                | ContractAction::Report { .. }
+                | ContractAction::External(_) => {}
             }
         }
         let mut changed = follow.contains(&true);

@@ -77,8 +77,8 @@ pub mod write;
 
 pub use checked::System;
 pub use contract::{
-    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractRoute, ExternalAction, JobScope,
-    RegionRules, RouteContent, Stay, WindowSummary,
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractRoute, ContractSetting,
+    ExternalAction, JobScope, RegionRules, RouteContent, Stay, WindowSummary,
 };
 pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,

@@ -9,7 +9,8 @@ use core::fmt::Write;
 
 use crate::checked::System;
 use crate::contract::{
-    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, JobScope, Stay, WindowSummary,
+    Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting, ExternalAction, JobScope,
+    Stay, WindowSummary,
 };
 use crate::endpoint::Endpoint;
 use crate::event::Event;
@@ -481,6 +482,10 @@ fn region_keys(
         keys.push(("latch", "true".to_string()));
     }
     let set = |id: &OperationId, key| quoted(&format!("operation.{}.{key}", name(names, *id).trim_matches('"')));
+    let set_processor = |section: &str, id: ProcessorId, key: &str, to: String| {
+        let name = plain(&system.processor(id).name);
+        table(alloc::vec![("set", quoted(&format!("{section}.{name}.{key}"))), ("to", to)])
+    };
     let actions = region.actions.iter().map(|action| match action {
         ContractAction::LimitPeriod { operation, shortest, longest } => {
             let mut keys = alloc::vec![("set", set(operation, "rate"))];
@@ -491,8 +496,26 @@ fn region_keys(
         ContractAction::LimitLegs { operation, most } => {
             table(alloc::vec![("set", set(operation, "repeat.legs")), ("most", most.to_string())])
         }
+        ContractAction::LimitLevel { operation, most } => {
+            let level = &system.operation(*operation).levels[usize::from(*most)];
+            table(alloc::vec![("set", set(operation, "level")), ("most", quoted(&level.name))])
+        }
         ContractAction::Disable { operation } => {
             table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])
+        }
+        ContractAction::Set { setting, to } => match setting {
+            ContractSetting::Importance(operation) => {
+                table(alloc::vec![("set", set(operation, "importance")), ("to", to.to_string())])
+            }
+            ContractSetting::Utilisation(id) => set_processor("feedback", *id, "utilisation", percentage(*to)),
+            ContractSetting::MissRatio(id) => set_processor("feedback", *id, "miss_ratio", percentage(*to)),
+            ContractSetting::Strategy(id) => {
+                set_processor("processor", *id, "strategy", quoted(&setting.text(system, *to)))
+            }
+        },
+        ContractAction::Admission { operation, admit } => {
+            let name = name(names, *operation);
+            table(alloc::vec![(if *admit { "admit" } else { "withdraw" }, quoted(name.trim_matches('"')))])
         }
         ContractAction::Report { text } => table(alloc::vec![("report", quoted(text))]),
         ContractAction::External(action) => external_action(system, action),

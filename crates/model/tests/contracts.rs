@@ -1,8 +1,8 @@
 //! Contracts: what the file means, and that it is written back.
 
 use hyoshi_model::{
-    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope, OperationId,
-    OutsideMeasure, Span, Stay, WindowSummary, read,
+    ConditionSource, ContractAction, ContractSetting, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope,
+    OperationId, OutsideMeasure, Span, Stay, WindowSummary, read,
 };
 
 const SYSTEM: &str = "name = 'contracts'
@@ -58,7 +58,8 @@ const SYSTEM: &str = "name = 'contracts'
     name = 'quiet'
     [[contract.load.region]]
     name = 'normal'
-    do = [{ set = 'operation.track.2.rate', least = '100ms' }, { set = 'operation.route.repeat.legs', most = 2 }]
+    do = [{ set = 'operation.track.2.rate', least = '100ms' }, { set = 'operation.route.repeat.legs', most = 2 },
+    { set = 'operation.log.importance', to = 5 }]
     [[epoch]]
     at = '5s'
     set = { 'condition.battery.value' = -0.5, 'condition.mode.value' = 2 }
@@ -109,7 +110,8 @@ fn a_contract_is_read_as_written_and_written_as_read() {
         [limit(0, Span::from_millis(100), longest), limit(1, Span::from_millis(100), longest), report]
     );
     let legs = ContractAction::LimitLegs { operation: OperationId(4), most: 2 };
-    assert_eq!(one.regions[3].actions, [limit(1, Span::ZERO, Span::from_millis(100)), legs]);
+    let importance = ContractAction::Set { setting: ContractSetting::Importance(OperationId(3)), to: 5 };
+    assert_eq!(one.regions[3].actions, [limit(1, Span::ZERO, Span::from_millis(100)), legs, importance]);
     // `draw` follows `track.1`; `log` is disabled.
     assert_eq!(system.follow_contracts(), [true, true, true, true, true]);
     let written = hyoshi_model::write(&system);

@@ -3,6 +3,7 @@
 mod invariants;
 
 mod calls;
+mod contract_settings;
 mod contracts;
 mod diagnostics;
 mod hostile;

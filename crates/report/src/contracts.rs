@@ -1,6 +1,6 @@
 //! The regions of contracts in a report: how long each was active, and when and why they changed.
 
-use hyoshi_model::{ConditionSource, Contract, ContractAction, LinkMeasure, LinkQuantity, OutsideMeasure, System};
+use hyoshi_model::{ConditionSource, Contract, LinkMeasure, LinkQuantity, OutsideMeasure, System};
 use hyoshi_trace::{ContractHistory, RegionStep};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -126,12 +126,8 @@ fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> C
 
 fn reports(system: &System, contract: &Contract, step: &RegionStep) -> Vec<String> {
     let region = step.to.and_then(|to| contract.regions.get(usize::from(to)));
-    let texts = region.into_iter().flat_map(|region| &region.actions).filter_map(|action| match action {
-        ContractAction::Report { text } => Some(text.to_string()),
-        ContractAction::External(action) => Some(action.text(system)),
-        ContractAction::LimitPeriod { .. } | ContractAction::LimitLegs { .. } | ContractAction::Disable { .. } => None,
-    });
-    texts.collect()
+    let actions = region.into_iter().flat_map(|region| &region.actions);
+    actions.filter_map(|action| action.at_begin(system)).collect()
 }
 
 impl RegionChangeSummary {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use hyoshi_dispatch::ContractAdmission;
 use hyoshi_model::predicate::ConditionReading;
-use hyoshi_model::{ConditionSource, Contract, Instant, ProcessorId, Span, System};
+use hyoshi_model::{ConditionSource, Contract, ContractAction, Instant, ProcessorId, Span, System};
 use hyoshi_trace::Input;
 
 use crate::common::CommonState;
@@ -189,9 +190,16 @@ impl ContractControl {
         self.pass(processor, Input::Force { contract: number, region, until })
     }
 
-    /// The results of actions outside of the dispatcher so far, of the contracts that this process evaluates.
+    /// The results of actions outside of the dispatcher so far, of the contracts that this process evaluates, and of
+    /// admissions of operations of this process.
     pub fn actions(&self) -> Vec<ActionOutcome> {
-        self.actions.as_ref().map_or(Vec::new(), ActionLog::outcomes)
+        let mut all = self.actions.as_ref().map_or(Vec::new(), ActionLog::outcomes);
+        for processor in &self.processors {
+            processor.section(|crew, _| {
+                all.extend(crew.dispatcher.contract_admissions().map(|one| admission(&self.common.system, one)));
+            });
+        }
+        all
     }
 
     /// The contracts that this process evaluates, and those of other processes that have sent it regions.
@@ -243,6 +251,20 @@ impl ContractControl {
         let passed = processor.section(|crew, now| crew.change_contracts(now, input, &mut wakeups));
         wakeups.deliver();
         if passed { Ok(()) } else { Err(ContractError::Idle) }
+    }
+}
+
+fn admission(system: &System, of: &ContractAdmission) -> ActionOutcome {
+    let contract = &system.contracts[usize::from(of.region.0)];
+    let action = ContractAction::Admission { operation: of.operation, admit: of.admit };
+    let last = of.refusal.map_or(Ok(()), |refusal| Err(refusal.to_string()));
+    ActionOutcome {
+        contract: contract.name.clone(),
+        region: contract.regions[usize::from(of.region.1)].name.clone(),
+        action: action.at_begin(system).unwrap_or_default(),
+        done: of.done,
+        failed: of.refused,
+        last: Some(last).filter(|_| of.done + of.refused > 0),
     }
 }
 

@@ -7,7 +7,9 @@
 use alloc::{boxed::Box, format, string::String, vec, vec::Vec};
 use core::fmt;
 
-use hyoshi_model::{OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger};
+use hyoshi_model::{
+    ContractAction, ContractSetting, OperationId, Preemption, ProcessorId, Setting, Span, System, Trigger,
+};
 
 use crate::ranking::{LevelPosition, Ranking, RankingInput};
 use crate::strategy::{Discipline, Strategies, Strategy, Traits, Urgency};
@@ -140,7 +142,8 @@ impl ProcessorPlan {
                 Some(RankingInput { urgency: (*urgency)?, critical, adapted_by, requested })
             })
         });
-        let ranking = Ranking::new(strategy, each, other);
+        let ties = contract_ties(system, processor, strategy).into_iter();
+        let ranking = Ranking::new(strategy, each, ties, other);
         let place = |urgency: Option<Urgency>| urgency.map(|urgency| ranking.place(&urgency));
         let placements = wanted.iter().map(|epoch| {
             epoch
@@ -213,6 +216,24 @@ impl ProcessorPlan {
 /// True if only requests release an operation's jobs. Each request sets its criticality.
 fn requested(system: &System, id: OperationId) -> bool {
     matches!(&system.operation(id).trigger, Trigger::Any(predecessors) if predecessors.is_empty())
+}
+
+/// The classes and ties of operations with an importance that contracts set.
+fn contract_ties(system: &System, processor: ProcessorId, strategy: &dyn Strategy) -> Vec<(u8, u32)> {
+    let mut ties = Vec::new();
+    let regions = system.contracts.iter().flat_map(|one| &one.regions);
+    for action in regions.flat_map(|region| &region.actions) {
+        let ContractAction::Set { setting: ContractSetting::Importance(id), to } = action else { continue };
+        if system.operation(*id).on != processor {
+            continue;
+        }
+        for (epoch, critical) in (0..system.epochs.len()).flat_map(|epoch| [(epoch, true), (epoch, false)]) {
+            let declared = traits(system, epoch, *id, critical);
+            let tie = strategy.urgency(&Traits { importance: *to, ..declared }).tie;
+            ties.push((strategy.urgency(&declared).class, tie));
+        }
+    }
+    ties
 }
 
 /// The root that changes an operation's rank by its rate.

@@ -86,10 +86,12 @@ impl ClassRequirements {
 
 impl Ranking {
     /// Creates the levels. If there are too many, merges the least urgent levels of the largest class, repeatedly. If
-    /// there is room, the levels of the last classes without critical jobs begin at `other`.
+    /// there is room, the levels of the last classes without critical jobs begin at `other`. `ties` are further ones that
+    /// jobs of a class can have.
     pub(crate) fn new(
         strategy: &'static dyn Strategy,
         wanted: impl Iterator<Item = RankingInput>,
+        ties: impl Iterator<Item = (u8, u32)>,
         other: usize,
     ) -> Ranking {
         let mut classes: BTreeMap<u8, ClassRequirements> = BTreeMap::new();
@@ -103,6 +105,9 @@ impl Ranking {
                 Some(root) => asked.roots.insert(root),
                 None => asked.fixed.insert(urgency.rank),
             };
+        }
+        for (class, tie) in ties {
+            classes.get_mut(&class).into_iter().for_each(|asked| _ = asked.ties.insert(tie));
         }
         let mut counts: Vec<usize> = classes.values().map(ClassRequirements::level_count).collect();
         let merged = counts.iter().sum::<usize>().saturating_sub(MOST_LEVELS);
@@ -179,6 +184,12 @@ impl Ranking {
         };
         let tie = if class.discipline == Discipline::Fifo { 0 } else { tie.min(usize::from(u16::MAX)) as u16 };
         LevelPosition { level: level as u8, tie }
+    }
+
+    /// The position of jobs with these traits, if another importance decides their order within the level.
+    pub fn place_with(&self, traits: &Traits, importance: u32) -> LevelPosition {
+        let tie = self.urgency(&Traits { importance, ..*traits }).tie;
+        self.place(&Urgency { tie, ..self.urgency(traits) })
     }
 
     /// The levels in which jobs of a level's class can be: several if their urgency varies.

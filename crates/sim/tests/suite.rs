@@ -8,6 +8,7 @@ mod bounds;
 mod calls;
 mod chains;
 mod comparison;
+mod contract_settings;
 mod contracts;
 mod costs;
 mod counterexamples;

@@ -10,7 +10,7 @@
 
 use core::fmt;
 
-use hyoshi_model::FeedbackAlgorithm;
+use hyoshi_model::{FeedbackAlgorithm, Share};
 
 use super::settings::{FeedbackSettings, FeedbackSettingsError, number};
 
@@ -137,6 +137,18 @@ impl FeedbackLaw {
         self.total
     }
 
+    /// Sets the set point of the utilisation. A higher one ends the memory of misses below it, as at the start.
+    pub(super) fn set_utilisation(&mut self, to: Share) {
+        if to > self.settings.utilisation {
+            self.free = self.free.max(number(to));
+        }
+        self.settings.utilisation = to;
+    }
+
+    pub(super) fn set_miss_ratio(&mut self, to: Share) {
+        self.settings.miss_ratio = to;
+    }
+
     /// Continues from another total, because tasks have changed.
     pub(super) fn restart(&mut self, total: f64) {
         self.total = total;
@@ -194,7 +206,8 @@ impl FeedbackLaw {
 mod tests {
     use super::super::settings::ControllerGains;
     use super::*;
-    use hyoshi_model::{ALGORITHMS, Share};
+    use hyoshi_model::ALGORITHMS;
+    use proptest::prelude::*;
     use std::vec::Vec;
 
     const ANY: [f64; 2] = [0.0, 10.0];
@@ -334,6 +347,28 @@ mod tests {
         let mut law = law(FeedbackAlgorithm::FcU, 0.1);
         assert_eq!(law.step(sample(1.0, 0.0), range).limit, Some(RateLimit::Lowest));
         assert_eq!(law.total(), 0.1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_law_with_changed_set_points_acts_as_one_that_began_with_them(
+            algorithm in 0..ALGORITHMS.len(), before in (1..=1_000_000u64, 1..=1_000_000u64),
+            after in (1..=1_000_000u64, 1..=1_000_000u64), utilisation in 0.0..1.0, misses in prop_oneof![Just(0.0), 0.0..1.0],
+            latency in 0.0..3.0, total in 0.0..2.0,
+        ) {
+            let settings = |(utilisation, misses)| FeedbackSettings {
+                utilisation: Share::from_millionths(utilisation),
+                miss_ratio: Share::from_millionths(misses),
+                ..settings(ALGORITHMS[algorithm].0)
+            };
+            let mut changed = FeedbackLaw::new(settings(before), total).unwrap();
+            changed.set_utilisation(Share::from_millionths(after.0));
+            changed.set_miss_ratio(Share::from_millionths(after.1));
+            let mut fresh = FeedbackLaw::new(settings(after), total).unwrap();
+            let sample =
+                FeedbackSample { utilisation: Some(utilisation), miss_ratio: Some(misses), latency: Some(latency) };
+            prop_assert_eq!(changed.step(sample, ANY), fresh.step(sample, ANY));
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use hyoshi_model::{FeedbackLoop, Span, StartRates};
+use hyoshi_model::{FeedbackLoop, Share, Span, StartRates};
 
 use level_hold::LevelHold;
 use settings::number;
@@ -253,6 +253,16 @@ impl Feedback {
     /// Its law, with settings and B.
     pub fn law(&self) -> &FeedbackLaw {
         &self.law
+    }
+
+    /// From the next sample on, the utilisation has this set point, above 0 and at most 100 %.
+    pub fn set_utilisation(&mut self, to: Share) {
+        self.law.set_utilisation(to);
+    }
+
+    /// From the next sample on, the miss ratio has this set point, above 0 and at most 100 %.
+    pub fn set_miss_ratio(&mut self, to: Share) {
+        self.law.set_miss_ratio(to);
     }
 
     /// The totals at which all tasks are at their lowest and at their highest rates.

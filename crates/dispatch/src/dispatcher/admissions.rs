@@ -95,7 +95,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// Admits an operation if the loop can. Its first period begins at `at`, or when its last one has ended.
-    fn admit_operation(
+    pub(super) fn admit_operation(
         &mut self,
         now: Instant,
         (id, at): (OperationId, Instant),
@@ -142,7 +142,7 @@ impl<P: Probe> Dispatcher<P> {
     }
 
     /// An admitted operation releases no more jobs.
-    fn withdraw_operation(&mut self, now: Instant, id: OperationId) -> Option<AdmissionOutcome> {
+    pub(super) fn withdraw_operation(&mut self, now: Instant, id: OperationId) -> Option<AdmissionOutcome> {
         let local = self.local(id).filter(|_| self.is_on_standby(id))?;
         let outcome = match self.operations[local as usize].presence {
             Presence::Here => {

@@ -32,6 +32,8 @@ pub(super) struct LoopClients {
     served: Vec<ServedClients>,
     /// By epoch: the load without clients at the lowest rates, in parts per million of the CPU.
     own_load: Vec<u64>,
+    /// The hard cap.
+    cap_ppm: u32,
     /// The greatest load at the lowest rates.
     most_load: u64,
 }
@@ -173,8 +175,15 @@ impl LoopClients {
             order: Vec::with_capacity(most),
             served,
             own_load: (0..system.epochs.len()).map(|epoch| system.least_own_load_ppm(epoch, processor)).collect(),
+            cap_ppm: cap,
             most_load: settings.map_or(0, |one| one.most_load_ppm(cap)),
         }
+    }
+
+    /// The set point of the utilisation, in parts per million of the hard cap, is now this. It limits later
+    /// registrations and admissions.
+    pub fn set_utilisation(&mut self, ppm: u32) {
+        self.most_load = u64::from(ppm) * u64::from(self.cap_ppm) / 1_000_000;
     }
 
     /// The most clients that can be registered.
@@ -358,6 +367,8 @@ impl<P: Probe> Dispatcher<P> {
             return;
         };
         let mut changed = false;
+        // Several admissions in one input: the last rates count, and there is room for one of each.
+        let is_first = effects.retimed.is_empty() && effects.paced.is_empty();
         for (one, period) in feedback.adapted.iter().zip(law.periods()) {
             if self.operations[one.here[0] as usize].period == *period {
                 continue;
@@ -365,11 +376,17 @@ impl<P: Probe> Dispatcher<P> {
             changed = true;
             one.here.iter().for_each(|local| self.operations[*local as usize].retime(*period));
             self.decision(now, DispatchDecision::Retime { operation: one.root, period: *period });
+            if !is_first {
+                effects.retimed.retain(|(_, root, _)| *root != one.root);
+            }
             effects.retimed.extend(one.elsewhere.iter().map(|to| (*to, one.root, *period)));
         }
         let of_clients = &law.periods()[feedback.adapted.len()..];
         feedback.clients.retime(of_clients, |client, operation, period| {
             self.decision(now, DispatchDecision::Pace { client, operation, period });
+            if !is_first {
+                effects.paced.retain(|(known, _)| *known != client);
+            }
             effects.paced.push((client, period));
         });
         self.feedback = Some(feedback);

@@ -4,7 +4,7 @@
 use alloc::{boxed::Box, vec, vec::Vec};
 
 use hyoshi_control::feedback::{AdaptiveTask, Feedback, FeedbackSample};
-use hyoshi_model::{Instant, OperationId, ProcessorId, Span, System};
+use hyoshi_model::{Instant, OperationId, ProcessorId, Share, Span, System};
 use hyoshi_trace::{DispatchDecision, JobOutcome, Probe};
 
 use super::Dispatcher;
@@ -21,6 +21,8 @@ pub(super) struct RateLoop {
     /// `None` in a group.
     pub law: Option<Feedback>,
     period: Span,
+    /// The set points of the file: the utilisation and the miss ratio, in parts per million.
+    declared: [u32; 2],
     pub adapted: Vec<AdaptedHere>,
     /// The last tasks of the law.
     pub clients: LoopClients,
@@ -139,6 +141,7 @@ impl RateLoop {
         Some(Box::new(RateLoop {
             law,
             period: settings.period,
+            declared: [settings.utilisation_ppm, settings.miss_ratio_ppm],
             adapted,
             clients,
             times: vec![JobTimes::default(); operations.len()],
@@ -166,6 +169,19 @@ impl RateLoop {
             JobOutcome::Skipped => {}
             _ => (self.ended, self.missed) = (self.ended.saturating_add(1), self.missed.saturating_add(1)),
         }
+    }
+
+    /// Sets the set point of the utilisation, in parts per million of the hard cap; `None`: that of the file.
+    pub fn set_utilisation(&mut self, to: Option<u32>) {
+        let to = to.unwrap_or(self.declared[0]);
+        self.law.iter_mut().for_each(|law| law.set_utilisation(Share::from_millionths(to.into())));
+        self.clients.set_utilisation(to);
+    }
+
+    /// Sets the set point of the miss ratio, in parts per million; `None`: that of the file.
+    pub fn set_miss_ratio(&mut self, to: Option<u32>) {
+        let to = Share::from_millionths(to.unwrap_or(self.declared[1]).into());
+        self.law.iter_mut().for_each(|law| law.set_miss_ratio(to));
     }
 
     /// A sample begins. True if it is late by more than half a period: meanwhile the process may not have run, and a low
@@ -206,7 +222,7 @@ impl AdaptedHere {
     pub fn task_here(&self, operations: &[OperationState]) -> AdaptiveTask {
         let range = operations[self.here[0] as usize].range;
         let here = self.here.iter().map(|local| &operations[*local as usize]);
-        let parts = here.map(|one| (one.wcet, one.legs, one.importance, &*one.levels));
+        let parts = here.map(|one| (one.wcet, one.legs, one.importance, one.permitted_levels()));
         AdaptiveTask::of_operations(parts, range)
     }
 

@@ -28,8 +28,8 @@ use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
 use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
 
 pub use clients::JoinRefusal;
-pub use contracts::EvaluatedContract;
 pub(crate) use contracts::OperationLimits;
+pub use contracts::{ContractAdmission, EvaluatedContract};
 pub(crate) use moves::Presence;
 
 use crate::cap::CapEnforcer;

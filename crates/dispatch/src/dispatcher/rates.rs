@@ -5,7 +5,6 @@
 //! they stay until that job ends, to keep their order.
 
 use hyoshi_model::{Instant, OperationId, Span};
-use hyoshi_sched::Placement;
 use hyoshi_trace::{DispatchDecision, Probe, Slot};
 
 use super::Dispatcher;
@@ -55,11 +54,7 @@ impl<P: Probe> Dispatcher<P> {
         ranking.renumber(self.operations.iter().flat_map(|operation| operation.kinds().into_iter().flatten()));
         let first = self.switching.as_ref().is_none_or(|switching| !switching.second());
         for operation in &mut self.operations {
-            let [critical, other] = operation.kinds().map(|kind| Some(ranking.place(&ranking.urgency(&kind?))));
-            let place = Placement {
-                critical: critical.or(other).unwrap_or_default(),
-                other: other.or(critical).unwrap_or_default(),
-            };
+            let place = operation.place(ranking);
             let present = if first { operation.placement } else { operation.other_placement };
             operation.next_placement = (place != present).then_some(place);
         }

@@ -92,6 +92,9 @@ impl<P: Probe> Dispatcher<P> {
                 (true, 0) => {}
                 (true, _) => operation.placement = place(1),
             }
+            if operation.importance != operation.declared_importance {
+                operation.reorder(&self.rankings, strategy_in_force);
+            }
         }
         self.decision(now, DispatchDecision::Epoch { index: index as u16 });
         if self.reranked {

@@ -69,7 +69,7 @@ impl<P: Probe> Dispatcher<P> {
             period: operation.period,
             deadline: operation.deadline.span(),
             wcet: operation.wcet,
-            importance: operation.importance,
+            importance: operation.declared_importance,
         };
         // A late request has less time left, but never ranks above its operation's declared deadline.
         let deadline = job.deadline.since(job.release).max(declared.deadline);

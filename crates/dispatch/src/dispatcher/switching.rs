@@ -69,6 +69,11 @@ impl Switching {
         self.switch.second()
     }
 
+    /// A contract pins a strategy, or none any more.
+    pub fn pin(&mut self, second: Option<bool>) {
+        self.switch.pin(second);
+    }
+
     /// The level under which a waiting job counts: a started one keeps its level.
     fn level(&self, job: &Job) -> usize {
         usize::from(if job.started || self.second() { job.level } else { job.other.level })
@@ -181,7 +186,7 @@ impl<P: Probe> Dispatcher<P> {
         }
     }
 
-    /// After a release or a completion: decides which strategy is in force.
+    /// After a release, a completion, or when a contract pins a strategy: decides which strategy is in force.
     pub(super) fn update_strategy(&mut self, now: Instant, effects: &mut Effects) {
         let Some(switching) = &mut self.switching else { return };
         let endangered = switching.endangered(now, self.epoch, self.running, &self.lanes, &self.jobs);

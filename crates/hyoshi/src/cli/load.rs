@@ -130,6 +130,11 @@ impl Changes {
                 CliError::new(why).help("add [feedback.PROCESSOR] with FC-U, FC-M, FC-UM or FC-UL, or omit --gains")
             );
         }
+        let is_one = self.strategies().is_some_and(|(_, second)| second.is_none());
+        if let Some(contract) = system.contracts.iter().find(|one| is_one && one.needs_two_strategies()) {
+            let why = format!("--strategy names one strategy, but contract `{}` needs two", contract.name);
+            return Err(CliError::new(why).help("name two, such as --strategy RMS,RMS+MLF, or omit --strategy"));
+        }
         for processor in &mut system.processors {
             if let Some((first, second)) = self.strategies() {
                 processor.strategy = first.to_owned();

@@ -86,8 +86,8 @@ pub enum Kind {
     Times,
     /// `"40Hz"`.
     Rate,
-    /// `"40Hz"` or a whole number from the first to the second.
-    RateOrWhole(u64, u64),
+    /// `"40Hz"`, a whole number from the first to the second, or the name of a service level.
+    Limit(u64, u64),
     /// `"40Hz"` or `["10Hz", "40Hz"]`.
     RateOrPair,
     /// `"75%"`.
@@ -281,6 +281,7 @@ pub const SECTIONS: &[Section] = &[
         doc: "A region within a region.",
         keys: INNER_REGION,
     },
+    Section { path: "mode", shape: Shape::Named, doc: "Actions under a name, for regions of contracts.", keys: MODE },
     Section {
         path: "qosket",
         shape: Shape::Named,
@@ -1204,25 +1205,22 @@ const STAY: &[Key] = &[
     key("most", Kind::Time, Required, "The longest time."),
 ];
 
+const MODE: &[Key] = &[key("do", Kind::Tables("contract.region.do"), Required, "Its actions.")];
+
 const ACTION: &[Key] = &[
     key(
         "set",
         Kind::Text,
-        Described("a `report`, `call` or `run`"),
-        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\", \"operation.NAME.enabled\", \"reservation.NAME.importance\" or \"link.A-B.dscp\".",
+        Described("another action"),
+        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, level, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\", \"reservation.NAME.importance\" or \"link.A-B.dscp\".",
     ),
-    key(
-        "most",
-        Kind::RateOrWhole(1, 65_535),
-        Described("no limit"),
-        "The greatest rate, or the greatest number of legs.",
-    ),
+    key("most", Kind::Limit(1, 65_535), Described("no limit"), "The greatest rate, number of legs or service level."),
     key("least", Kind::Rate, Described("no limit"), "The least rate."),
     key(
         "to",
         Kind::SettingValue,
-        Described("an error with `enabled`, `importance` and `dscp`"),
-        "The value: `false` disables the operation; a number is an importance; a text is a DSCP.",
+        Described("an error without limits"),
+        "The value: `false` disables the operation; a number is an importance; a text is a set point, a strategy or a DSCP.",
     ),
     key(
         "call",
@@ -1236,6 +1234,19 @@ const ACTION: &[Key] = &[
         Described("nothing"),
         "A command and its arguments, which runs when the region begins; it needs `hyoshi run --commands`.",
     ),
+    key(
+        "admit",
+        Kind::Name("operation"),
+        Described("nothing"),
+        "The loop admits this operation on standby when the region begins, if it can.",
+    ),
+    key(
+        "withdraw",
+        Kind::Name("operation"),
+        Described("nothing"),
+        "The loop withdraws this operation on standby when the region begins.",
+    ),
+    key("mode", Kind::Name("mode"), Described("nothing"), "All actions of this mode."),
     key("report", Kind::Text, Described("nothing"), "A text for reports, when the region begins."),
 ];
 

@@ -40,6 +40,8 @@ pub const ADVOCATES: usize = 16;
 
 /// The most contracts of a system, conditions and regions of a contract, and actions of a region.
 pub const CONTRACTS: usize = 64;
+/// The most modes of a system.
+pub const MODES: usize = 256;
 /// The most conditions of a system that are set from outside.
 pub const SET_CONDITIONS: usize = 1_024;
 pub const CONDITIONS: usize = 32;

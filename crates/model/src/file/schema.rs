@@ -98,13 +98,15 @@ fn kind(kind: Kind) -> Value {
         Kind::Number => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Kind::Real => json!({ "type": "number", "minimum": -1e9, "maximum": 1e9 }),
         Kind::Truth => json!({ "type": "boolean" }),
-        Kind::SettingValue => or(json!({ "type": ["boolean", "string"] }), json!({ "type": "integer", "minimum": 0 })),
+        Kind::SettingValue => {
+            json!({ "anyOf": [{ "type": "boolean" }, { "type": "integer", "minimum": 0 }, { "type": "string" }] })
+        }
         Kind::Time => time(),
         Kind::TimePair => pair(time()),
         Kind::TimeOrPair => or(time(), pair(time())),
         Kind::Times => list(time()),
         Kind::Rate => rate(),
-        Kind::RateOrWhole(least, most) => or(rate(), json!({ "type": "integer", "minimum": least, "maximum": most })),
+        Kind::Limit(least, most) => or(text(), json!({ "type": "integer", "minimum": least, "maximum": most })),
         Kind::RateOrPair => or(rate(), pair(rate())),
         Kind::Share => quantity("%"),
         Kind::ShareOr(word) => or(quantity("%"), json!({ "enum": [word] })),

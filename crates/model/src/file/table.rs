@@ -277,7 +277,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::SettingValue => "false",
         Kind::Time | Kind::TimeOrPair | Kind::TimeOr(_) | Kind::Stagger => "\"2.5ms\"",
         Kind::TimePair | Kind::Times => "[\"1ms\", \"2ms\"]",
-        Kind::Rate | Kind::RateOrWhole(..) | Kind::RateOrPair => "\"40Hz\"",
+        Kind::Rate | Kind::Limit(..) | Kind::RateOrPair => "\"40Hz\"",
         Kind::Share | Kind::ShareOr(_) => "\"75%\"",
         Kind::Size => "\"64B\"",
         Kind::Bandwidth => "\"100Mbit/s\"",

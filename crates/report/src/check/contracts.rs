@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use hyoshi_contract::SettingLimits;
 use hyoshi_contract::reach::{Reachability, RegionReach, domain, reach};
 use hyoshi_model::predicate::{ConditionReading, Predicate};
-use hyoshi_model::{ConditionSource, Contract, ContractAction, OperationId, Span, System, at_level};
+use hyoshi_model::{
+    ConditionSource, Contract, ContractAction, ContractSetting, OperationId, ProcessorId, Span, System, at_level,
+};
 use serde::Serialize;
 
 use crate::figures::nanos;
@@ -71,31 +73,52 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
     checks.collect()
 }
 
-/// Limits of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.
+/// Settings of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.
 pub fn limit_notes(system: &System) -> Vec<ReportNote> {
     let all = limiting_regions(system);
     let mut notes = contradictions(system, &all);
+    notes.extend(different_values(system, &all));
     notes.extend(floors(system, &all));
     notes
 }
 
 /// A region that can begin, with its limits and those of the region around it.
 struct LimitingRegion<'a> {
+    /// The position of its contract.
+    place: usize,
     contract: &'a Contract,
     region: &'a str,
     /// Operations with their shortest and longest periods.
     limits: Vec<(OperationId, Span, Span)>,
+    /// Settings with one value.
+    settings: Vec<(ContractSetting, u32)>,
     /// It also disables operations, which lowers the load.
     disables: bool,
 }
 
+impl LimitingRegion<'_> {
+    /// The processors with loops that it may overload, with the set points of the utilisation that it sets.
+    fn loops(&self) -> Vec<(&Self, (ProcessorId, Option<u32>))> {
+        let set = self.settings.iter().filter_map(|(setting, to)| match setting {
+            ContractSetting::Utilisation(processor) => Some((*processor, Some(*to))),
+            _ => None,
+        });
+        let mut found: Vec<_> = set.collect();
+        let own = self.contract.processor;
+        if !self.limits.is_empty() && found.iter().all(|(processor, _)| *processor != own) {
+            found.push((own, None));
+        }
+        found.into_iter().map(|one| (self, one)).collect()
+    }
+}
+
 fn limiting_regions(system: &System) -> Vec<LimitingRegion<'_>> {
     let mut all = Vec::new();
-    for contract in &system.contracts {
+    for (place, contract) in system.contracts.iter().enumerate() {
         for (check, region) in of_contract(contract).into_iter().zip(&contract.regions) {
             let outer = region.rules.parent.map(|outer| &contract.regions[usize::from(outer)]);
             let mut limits: Vec<(OperationId, Span, Span)> = Vec::new();
-            let mut disables = false;
+            let (mut settings, mut disables) = (Vec::new(), false);
             for action in outer.into_iter().chain([region]).flat_map(|region| &region.actions) {
                 match action {
                     ContractAction::LimitPeriod { operation, shortest, longest } => {
@@ -106,12 +129,17 @@ fn limiting_regions(system: &System) -> Vec<LimitingRegion<'_>> {
                         limits.retain(|(id, ..)| id != operation);
                         limits.push(limit);
                     }
+                    ContractAction::Set { setting, to } => {
+                        settings.retain(|(outer, _)| outer != setting);
+                        settings.push((*setting, *to));
+                    }
                     ContractAction::Disable { .. } => disables = true,
                     _ => {}
                 }
             }
-            if !limits.is_empty() && !matches!(check.begins, "never" | "hidden") {
-                all.push(LimitingRegion { contract, region: &region.name, limits, disables });
+            let sets_any = !limits.is_empty() || !settings.is_empty();
+            if sets_any && !matches!(check.begins, "never" | "hidden") {
+                all.push(LimitingRegion { place, contract, region: &region.name, limits, settings, disables });
             }
         }
     }
@@ -136,9 +164,7 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
                 if notes.len() == MOST_NOTES || !seen.insert((&one.contract.name, &other.contract.name, *operation)) {
                     continue;
                 }
-                let order = system.contracts_on(one.contract.processor);
-                let place = |name: &str| order.iter().position(|at| system.contracts[usize::from(*at)].name == name);
-                let first = if place(&one.contract.name) < place(&other.contract.name) { one } else { other };
+                let first = preceding(one, other);
                 notes.push(ReportNote {
                     level: NoteLevel::Info,
                     topic: "contract".into(),
@@ -162,15 +188,55 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
     notes
 }
 
+/// The one with the higher precedence; of equal ones, `one` if its contract is earlier in the file.
+fn preceding<'a>(one: &'a LimitingRegion<'a>, other: &'a LimitingRegion<'a>) -> &'a LimitingRegion<'a> {
+    let order = |region: &LimitingRegion<'_>| (std::cmp::Reverse(region.contract.precedence), region.place);
+    if order(one) < order(other) { one } else { other }
+}
+
+/// At most [`MOST_NOTES`]: one for each pair of contracts and setting.
+fn different_values(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
+    let mut notes: Vec<ReportNote> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (place, one) in all.iter().enumerate() {
+        for other in all[place + 1..].iter().filter(|other| other.place != one.place) {
+            for (setting, to) in &one.settings {
+                let different = other.settings.iter().find(|(same, value)| same == setting && value != to);
+                let Some((_, value)) = different else { continue };
+                if notes.len() == MOST_NOTES || !seen.insert((one.place, other.place, *setting)) {
+                    continue;
+                }
+                notes.push(ReportNote {
+                    level: NoteLevel::Info,
+                    topic: "contract".into(),
+                    text: format!(
+                        "region `{}` of `{}` sets `{}` to {}, region `{}` of `{}` to {}: if both are active, the value of `{}` \
+                         applies",
+                        one.region,
+                        one.contract.name,
+                        setting.address(system),
+                        setting.text(system, *to),
+                        other.region,
+                        other.contract.name,
+                        setting.text(system, *value),
+                        preceding(one, other).contract.name,
+                    ),
+                    remedy: Some("set it in one contract, or raise `precedence` of the one that shall apply".into()),
+                });
+            }
+        }
+    }
+    notes
+}
+
 /// The load at the lowest rates that a region permits must not be above what the loop may hold.
 fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
     let mut notes = Vec::new();
-    for one in all.iter().filter(|one| !one.disables) {
-        let processor = one.contract.processor;
-        let loops = system.feedback.iter().filter(|adapted| adapted.processor == processor);
-        let Some(most) = loops.map(|one| one.most_load_ppm(system.processor(processor).hard_cap.ppm)).next() else {
-            continue;
-        };
+    for (one, (processor, point)) in all.iter().filter(|one| !one.disables).flat_map(LimitingRegion::loops) {
+        let loops = system.feedback.iter().find(|adapted| adapted.processor == processor);
+        let Some(mut held) = loops.cloned() else { continue };
+        held.utilisation_ppm = point.unwrap_or(held.utilisation_ppm);
+        let most = held.most_load_ppm(system.processor(processor).hard_cap.ppm);
         let adapted = system.adapted_on(processor);
         let load = |epoch: usize| {
             let mut load = system.least_load_ppm(epoch, processor);
@@ -197,7 +263,7 @@ fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
                 level: NoteLevel::Info,
                 topic: "contract".into(),
                 text: format!(
-                    "with the limits of region `{}` of `{}`, the load of `{}` is at least {}: its feedback loop cannot hold \
+                    "with the settings of region `{}` of `{}`, the load of `{}` is at least {}: its feedback loop cannot hold \
                      its set point, {}",
                     one.region,
                     one.contract.name,
@@ -205,7 +271,10 @@ fn floors(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
                     percent(greatest),
                     percent(most),
                 ),
-                remedy: Some("lower `least` in the region".into()),
+                remedy: Some(match point {
+                    Some(_) => "raise the set point of the region".into(),
+                    None => "lower `least` in the region".into(),
+                }),
             });
         }
     }
@@ -296,19 +365,46 @@ mod tests {
     }
 
     #[test]
+    fn different_values_of_one_setting_are_named_with_the_one_that_applies() {
+        let set = |name: &str, precedence: u32, to: u32| {
+            let text = contract(name, precedence, "most = '5Hz'");
+            text.replace("track.rate', most = '5Hz'", &format!("track.importance', to = {to}"))
+        };
+        let both = |precedence: u32, to: u32| notes(&format!("{}{}", set("a", 0, 1), set("b", precedence, to)));
+        let text = "region `high` of `a` sets `operation.track.importance` to 1, region `high` of `b` to 9: if both are \
+                    active, the value of";
+        assert_eq!(both(0, 9), [format!("{text} `a` applies")]);
+        assert_eq!(both(1, 9), [format!("{text} `b` applies")]);
+        assert_eq!(both(1, 1), [""; 0]);
+    }
+
+    #[test]
     fn a_least_rate_above_the_set_point_of_the_loop_is_named() {
         // `track` and `draw` need 15 ms, `log` 10 % of the processor.
         assert_eq!(notes(&contract("demand", 0, "least = '26Hz'")), [""; 0]);
         assert_eq!(
             notes(&contract("demand", 0, "least = '27Hz'")),
             [
-                "with the limits of region `high` of `demand`, the load of `main` is at least 50.5%: its feedback loop cannot \
+                "with the settings of region `high` of `demand`, the load of `main` is at least 50.5%: its feedback loop cannot \
               hold its set point, 50.0%"
             ]
         );
         let paused = contract("demand", 0, "least = '27Hz'")
             .replace("do = [", "do = [{ set = 'operation.log.enabled', to = false }, ");
         assert_eq!(notes(&paused), [""; 0]);
+        let set_point = |to: &str| {
+            contract("low", 0, "most = '5Hz'").replace(
+                "set = 'operation.track.rate', most = '5Hz'",
+                &format!("set = 'feedback.main.utilisation', to = '{to}'"),
+            )
+        };
+        // `log` and the lowest rates need 11.5 %.
+        assert_eq!(notes(&set_point("12%")), [""; 0]);
+        let text = notes(&set_point("11%")).concat();
+        assert!(
+            text.contains("`main` is at least 11.5%: its feedback loop cannot hold its set point, 11.0%"),
+            "{text}"
+        );
         // The limit of an inner region stays within that of the outer one.
         let inner = contract("demand", 0, "most = '26Hz', least = '10Hz'").replace(
             "enter = 'load > 1'\n",

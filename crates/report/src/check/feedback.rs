@@ -2,7 +2,8 @@
 
 use hyoshi_control::feedback::{ControllerGains, FeedbackSettings, LoopModel, RateLimit};
 use hyoshi_model::{
-    FeedbackAlgorithm, FeedbackLoop, OperationId, ProcessorId, Setting, Share, Span, StartRates, System,
+    ContractAction, ContractSetting, FeedbackAlgorithm, FeedbackLoop, OperationId, ProcessorId, Setting, Share, Span,
+    StartRates, System,
 };
 use hyoshi_sched::analysis::Report;
 use serde::Serialize;
@@ -272,12 +273,41 @@ pub(super) fn table(system: &System, report: &Report, look: TerminalStyle) -> Op
     let rows: Vec<_> = rows.collect();
     let mut text = grid(look, &columns, &rows, crate::terminal::MOST_ROWS);
     for (one, of) in loops.iter().zip(of_one_processor(system)) {
-        for line in remarks(one, of) {
+        for line in remarks(one, of).into_iter().chain(set_by_regions(system, one, of)) {
             text.push_str(&look.wrap(&format!("  {}: {line}\n", one.processor)));
         }
     }
     Some(text)
 }
+
+/// Set points of regions with which misses are possible.
+fn set_by_regions(system: &System, one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {
+    let Some(bound) = one.bound_ppm else { return Vec::new() };
+    let mut remarks = Vec::new();
+    for contract in &system.contracts {
+        for (region, action) in contract.regions.iter().flat_map(|one| one.actions.iter().map(move |to| (one, to))) {
+            match action {
+                ContractAction::Set { setting, to }
+                    if *setting == ContractSetting::Utilisation(of.processor) && u64::from(*to) > bound =>
+                {
+                    remarks.push(format!(
+                        "misses are possible at the set point of region `{}` of `{}`, {}; analysis excludes them up to {}",
+                        region.name,
+                        contract.name,
+                        percent((*to).into()),
+                        percent(bound)
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+    remarks.truncate(MOST_REMARKS);
+    remarks
+}
+
+/// Remarks about set points of regions.
+const MOST_REMARKS: usize = 8;
 
 /// What a user should know about a loop.
 fn remarks(one: &LoopCheck, of: &FeedbackLoop) -> Vec<String> {

@@ -12,8 +12,10 @@
 //!
 //! Limits are recomputed after each change: a region that ends needs no undo.
 
+mod admissions;
 mod conditions;
 mod routes;
+mod settings;
 
 use alloc::collections::BTreeMap;
 use alloc::{boxed::Box, vec, vec::Vec};
@@ -27,8 +29,10 @@ use super::Dispatcher;
 use crate::effects::{ChangedRegion, Effects};
 use crate::job::Job;
 use crate::operation::OperationState;
+pub use admissions::ContractAdmission;
 use conditions::{ConditionMeasure, ConditionMonitors};
 use routes::{ContractRole, ProcessorRoutes};
+use settings::ProcessorSettings;
 
 /// The contracts of one processor, from the highest precedence to the lowest.
 #[derive(Debug)]
@@ -39,8 +43,12 @@ pub(super) struct ProcessorContracts {
     next: Instant,
     /// The changes of a step.
     changes: Vec<RegionChange>,
+    /// Regions that have begun, whose admissions are to be requested: positions in `all`, and regions.
+    begun: Vec<(u16, u16)>,
     /// The operations that a region limits, in their order, with the combined limits of the active regions.
     limited: Vec<(u32, OperationLimits)>,
+    /// The settings with one value that a region sets.
+    settings: ProcessorSettings,
     /// By epoch: conditions that it sets, with the values in millionths.
     by_epoch: Vec<Vec<(u16, i64)>>,
     routes: ProcessorRoutes,
@@ -58,6 +66,10 @@ struct LocalContract {
     role: ContractRole,
     /// By region: positions in `limited`, with its limits.
     actions: Vec<Vec<(u32, OperationLimits)>>,
+    /// By region: positions in `settings`, with the values.
+    settings: Vec<Vec<(u32, u32)>>,
+    /// By region: the admissions that it requests here.
+    admissions: Vec<Vec<ContractAdmission>>,
 }
 
 /// What the active regions permit.
@@ -67,17 +79,21 @@ pub(crate) struct OperationLimits {
     pub period: SettingLimits,
     /// The most legs of a load chain.
     pub legs: u16,
+    /// The place of the greatest service level.
+    pub level: u8,
     pub disabled: bool,
 }
 
 impl OperationLimits {
-    pub const NONE: OperationLimits = OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, disabled: false };
+    pub const NONE: OperationLimits =
+        OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, level: u8::MAX, disabled: false };
 
     /// These, restricted by those of a higher precedence.
     fn within(self, higher: OperationLimits) -> OperationLimits {
         OperationLimits {
             period: self.period.within(higher.period),
             legs: self.legs.min(higher.legs),
+            level: self.level.min(higher.level),
             disabled: self.disabled || higher.disabled,
         }
     }
@@ -113,10 +129,16 @@ fn limits_of(
         ContractAction::LimitLegs { operation, most } => {
             (one(operation), OperationLimits { legs: *most, ..OperationLimits::NONE })
         }
+        ContractAction::LimitLevel { operation, most } => {
+            (one(operation), OperationLimits { level: *most, ..OperationLimits::NONE })
+        }
         ContractAction::Disable { operation } => {
             (one(operation), OperationLimits { disabled: true, ..OperationLimits::NONE })
         }
-        ContractAction::Report { .. } | ContractAction::External(_) => (Vec::new(), OperationLimits::NONE),
+        ContractAction::Set { .. }
+        | ContractAction::Admission { .. }
+        | ContractAction::Report { .. }
+        | ContractAction::External(_) => (Vec::new(), OperationLimits::NONE),
     }
 }
 
@@ -146,6 +168,7 @@ impl ProcessorContracts {
         }
         let conditions = contracts.iter().flat_map(|one| one.conditions.iter().map(|condition| (*one, condition)));
         let conditions = ConditionMonitors::new(system, processor, conditions, local_of, operations.len());
+        let settings = ProcessorSettings::new(system, processor, &contracts);
         let mut limited = BTreeMap::new();
         let (mut first, mut all) = (0, Vec::new());
         for (place, contract) in places.iter().zip(&contracts) {
@@ -165,6 +188,11 @@ impl ProcessorContracts {
                 first,
                 readings: vec![ConditionReading::Stale; contract.conditions.len()],
                 actions: actions.collect(),
+                settings: contract.regions.iter().map(|region| settings.of_region(region)).collect(),
+                admissions: (0..)
+                    .zip(&contract.regions)
+                    .map(|(region, declared)| ContractAdmission::of_region((*place, region), declared, local_of))
+                    .collect(),
                 role: ContractRole::new(contract, processor),
             });
             first += contract.conditions.len();
@@ -175,7 +203,19 @@ impl ProcessorContracts {
         }
         let by_epoch = (0..system.epochs.len()).map(|epoch| changed_conditions(system, epoch)).collect();
         let changes = Vec::with_capacity(most_changes);
-        Some(Box::new(ProcessorContracts { all, conditions, next: Instant::ZERO, changes, limited, by_epoch, routes }))
+        let begun = Vec::with_capacity(2 * contracts.iter().map(|one| one.regions.len()).sum::<usize>());
+        let next = Instant::ZERO;
+        Some(Box::new(ProcessorContracts {
+            all,
+            conditions,
+            next,
+            changes,
+            begun,
+            limited,
+            settings,
+            by_epoch,
+            routes,
+        }))
     }
 
     /// The most changes of regions at once: each may end, and begin.
@@ -233,6 +273,13 @@ impl ProcessorContracts {
             for (place, limits) in one.role.active().flat_map(|region| &one.actions[usize::from(region)]) {
                 let combined = &mut self.limited[*place as usize].1;
                 *combined = limits.within(*combined);
+            }
+        }
+        self.settings.clear();
+        // The last one applies: the highest precedence, and within it the inner region.
+        for one in self.all.iter().rev() {
+            for (place, to) in one.role.active().flat_map(|region| &one.settings[usize::from(region)]) {
+                self.settings.set(*place, *to);
             }
         }
     }
@@ -323,8 +370,7 @@ impl<P: Probe> Dispatcher<P> {
         }
         contracts.next = contracts.all.iter().map(|one| one.due).min().unwrap_or(Instant::NEVER);
         if changed {
-            contracts.combine();
-            self.apply_limits(now, &contracts, effects);
+            self.apply(now, &mut contracts, effects);
         }
         self.contracts = Some(contracts);
     }
@@ -338,7 +384,7 @@ impl<P: Probe> Dispatcher<P> {
         place: usize,
         effects: &mut Effects,
     ) -> bool {
-        let ProcessorContracts { all, conditions, changes, .. } = contracts;
+        let ProcessorContracts { all, conditions, changes, begun, .. } = contracts;
         let one = &mut all[place];
         for (place, reading) in (one.first..).zip(&mut one.readings) {
             *reading = conditions.reading(now, place);
@@ -346,6 +392,7 @@ impl<P: Probe> Dispatcher<P> {
         let Some(machine) = one.role.machine_mut() else { return false };
         changes.clear();
         machine.step(now, &one.readings, |change| changes.push(change));
+        begun.extend(changes.iter().filter_map(|change| Some((place as u16, change.to?))));
         if changes.is_empty() {
             return false;
         }
@@ -376,8 +423,7 @@ impl<P: Probe> Dispatcher<P> {
                 }
             });
         }
-        contracts.combine();
-        self.apply_limits(now, &contracts, effects);
+        self.apply(now, &mut contracts, effects);
         self.contracts = Some(contracts);
     }
 
@@ -385,6 +431,14 @@ impl<P: Probe> Dispatcher<P> {
         let RegionChange { from, to, .. } = change;
         self.decision(at, DispatchDecision::Region { contract, from, to });
         effects.add_region(ChangedRegion { at, contract, from, to });
+    }
+
+    /// The active regions have changed: applies their settings.
+    fn apply(&mut self, now: Instant, contracts: &mut ProcessorContracts, effects: &mut Effects) {
+        contracts.combine();
+        self.apply_settings(now, &mut contracts.settings, effects);
+        self.apply_limits(now, contracts, effects);
+        self.request_admissions(now, contracts, effects);
     }
 
     fn apply_limits(&mut self, now: Instant, contracts: &ProcessorContracts, effects: &mut Effects) {
@@ -398,6 +452,11 @@ impl<P: Probe> Dispatcher<P> {
             let before = operation.period;
             operation.enter(settings.of(self.epoch, *local as usize));
             let (id, period, is_root) = (operation.id, operation.period, operation.adapted_by == Some(operation.id));
+            let level = operation.service_level.min(limits.level);
+            let lowered = core::mem::replace(&mut operation.service_level, level) != level;
+            if lowered {
+                self.decision(now, DispatchDecision::Level { operation: id, level });
+            }
             if period != before {
                 retimed = true;
                 if is_root {

@@ -173,12 +173,13 @@ impl<P: Probe> Dispatcher<P> {
                 changed
             }
             Some((place, RouteContent::Regions)) => {
-                let one = &mut contracts.all[place];
+                let (one, begun) = (&mut contracts.all[place], &mut contracts.begun);
                 match (regions_of(value, one.actions.len()), &mut one.role) {
                     (Some(regions), ContractRole::Follows(followed)) => {
                         let before = core::mem::replace(followed, regions);
                         for (from, to) in before.into_iter().zip(regions).filter(|(from, to)| from != to) {
                             effects.add_region(ChangedRegion { at: now, contract: one.place, from, to });
+                            begun.extend(to.map(|to| (place as u16, to)));
                         }
                         before != regions
                     }
@@ -188,8 +189,7 @@ impl<P: Probe> Dispatcher<P> {
             None => false,
         };
         if changed {
-            contracts.combine();
-            self.apply_limits(now, &contracts, effects);
+            self.apply(now, &mut contracts, effects);
         }
         self.contracts = Some(contracts);
     }

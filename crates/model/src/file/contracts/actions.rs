@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::{ContractReader, addressed, open};
-use crate::contract::ContractAction;
+use crate::contract::{ContractAction, ContractSetting, ExternalAction};
 use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::table::Table;
@@ -15,6 +15,9 @@ use crate::ids::OperationId;
 use crate::system::Trigger;
 use crate::time::Span;
 
+/// The keys of an action.
+const KEYS: [&str; 10] = ["set", "to", "least", "most", "report", "call", "run", "mode", "admit", "withdraw"];
+
 impl ContractReader<'_, '_> {
     /// `None`, logged, if one is wrong.
     pub(super) fn actions(&mut self, log: &mut Log, table: &Table<'_>) -> Option<Vec<ContractAction>> {
@@ -22,7 +25,7 @@ impl ContractReader<'_, '_> {
             return table.get("do").is_none().then(Vec::new);
         };
         let mut actions = Vec::new();
-        let mut places: HashMap<(&'static str, OperationId), Place> = HashMap::new();
+        let mut places: HashMap<(&'static str, u32), Place> = HashMap::new();
         let mut sound = true;
         for item in given.value {
             let place = Place::from(item.span());
@@ -31,25 +34,18 @@ impl ContractReader<'_, '_> {
                 continue;
             };
             for action in &found {
-                let key = match action {
-                    ContractAction::LimitPeriod { operation, .. } => ("rate", *operation),
-                    ContractAction::LimitLegs { operation, .. } => ("repeat.legs", *operation),
-                    ContractAction::Disable { operation } => ("enabled", *operation),
-                    ContractAction::Report { .. } | ContractAction::External(_) => continue,
-                };
+                let Some(key) = setting_of(action) else { continue };
                 if let Some(first) = places.insert(key, place) {
-                    log.error(place, format!("the region sets `{}` of this operation twice", key.0))
-                        .also(first, "here")
-                        .help("keep one");
+                    log.error(place, format!("the region sets {} twice", key.0)).also(first, "here").help("keep one");
                     sound = false;
                 }
             }
             actions.extend(found);
-        }
-        if actions.len() > limits::ACTIONS {
-            log.error(given.place, format!("`do` has {} actions", actions.len()))
-                .help(format!("a region has at most {}", limits::ACTIONS));
-            sound = false;
+            if actions.len() > limits::ACTIONS {
+                log.error(given.place, format!("`do` has more than {} actions", limits::ACTIONS))
+                    .help("distribute them over several contracts");
+                return None;
+            }
         }
         sound.then_some(actions)
     }
@@ -57,15 +53,28 @@ impl ContractReader<'_, '_> {
     /// One entry of `do`: an action for each operation that it names.
     fn action(&mut self, log: &mut Log, item: &Spanned<DeValue<'_>>) -> Option<Vec<ContractAction>> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
-                             { set = \"operation.NAME.repeat.legs\", most = 2 }, \
-                             { set = \"operation.NAME.enabled\", to = false }, \
-                             { set = \"reservation.NAME.importance\", to = 9 }, \
-                             { set = \"link.A-B.dscp\", to = \"AF41\" }, { call = \"...\" }, \
-                             { run = [\"...\"] } or { report = \"...\" }";
+                             { set = \"operation.NAME.enabled\", to = false }, { mode = \"NAME\" }, { admit = \"NAME\" }, { call = \"...\" }, \
+                             { run = [\"...\"] } or { report = \"...\" }; further settings: \
+                             operation.NAME.repeat.legs, operation.NAME.level, operation.NAME.importance, reservation.NAME.importance, \
+                             feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy, link.A-B.dscp";
         let table = open(log, "contract.region.do", "do", item)?;
         let keys = |keys: &[&str]| keys.iter().any(|key| table.get(key).is_some());
         if table.misread {
             return None;
+        }
+        let only = ["call", "run", "mode", "admit", "withdraw"].into_iter().find(|key| table.get(key).is_some());
+        if let Some(key) = only.filter(|only| KEYS.iter().any(|key| key != only && table.get(key).is_some())) {
+            log.error(table.place_of(key), format!("`{key}` must be the only key of its action"))
+                .help("write each action in its own braces");
+            return None;
+        }
+        if only == Some("mode") {
+            let name = table.given(log, "mode", InputValue::text)?;
+            return self.mode(log, name);
+        }
+        if let Some(key) = only.filter(|key| matches!(*key, "admit" | "withdraw")) {
+            let name = table.given(log, key, InputValue::text)?;
+            return self.admissions(log, name, key == "admit");
         }
         if let Some(external) = self.external(log, &table, keys) {
             return external.map(|action| vec![ContractAction::External(action)]);
@@ -84,19 +93,43 @@ impl ContractReader<'_, '_> {
         }
         let Some(set) = table.given(log, "set", InputValue::text) else {
             if table.get("set").is_none() {
-                log.error(table.place, "the action has no `set`, `report`, `call` or `run`").help(KNOWN);
+                log.error(
+                    table.place,
+                    "the action has no `set`, `admit`, `withdraw`, `mode`, `report`, `call` or `run`",
+                )
+                .help(KNOWN);
             }
             return None;
         };
-        let address = addressed(set).filter(|address| address.section == "operation");
-        let Some(address) = address.filter(|one| matches!(one.key, "rate" | "repeat.legs" | "enabled")) else {
+        let address = addressed(set).filter(|one| match one.section {
+            "operation" => matches!(one.key, "rate" | "repeat.legs" | "level" | "enabled" | "importance"),
+            "feedback" => matches!(one.key, "utilisation" | "miss_ratio"),
+            "processor" => one.key == "strategy",
+            _ => false,
+        });
+        let Some(address) = address else {
             log.error(set.place, format!("a contract cannot set `{}`", shortened(set.value))).help(KNOWN);
             return None;
         };
+        if address.section != "operation" {
+            must_set(log, &table)?;
+            let action = match address.section {
+                "feedback" => self.set_point(log, &table, &address),
+                _ => self.strategy(log, &table, &address),
+            };
+            return action.map(|action| vec![action]);
+        }
         let found = self.operations(log, AtPlace::new(address.name, set.place))?;
         match address.key {
             "rate" => self.limit_rate(log, &table, set, found),
             "repeat.legs" => self.limit_legs(log, &table, found),
+            "level" => self.limit_level(log, &table, set, found),
+            "importance" => {
+                must_set(log, &table)?;
+                let to = table.required(log, "to", |given| given.whole(0, u32::MAX.into()))?.value as u32;
+                let set = |operation| ContractAction::Set { setting: ContractSetting::Importance(operation), to };
+                Some(found.into_iter().map(set).collect())
+            }
             _ => {
                 let to = table.required(log, "to", InputValue::truth)?;
                 if keys(&["least", "most"]) || to.value {
@@ -106,6 +139,17 @@ impl ContractReader<'_, '_> {
                 Some(found.into_iter().map(|operation| ContractAction::Disable { operation }).collect())
             }
         }
+    }
+
+    fn admissions(&mut self, log: &mut Log, name: AtPlace<&str>, admit: bool) -> Option<Vec<ContractAction>> {
+        let found = self.operations(log, name)?;
+        if found.iter().any(|id| self.operations.of(*id).standby.is_none()) {
+            let shown = shortened(name.value);
+            log.error(name.place, format!("`{shown}` is not on standby: it releases jobs from the start"))
+                .help("write `standby = true` in its table, or set \"operation.NAME.enabled\"");
+            return None;
+        }
+        Some(found.into_iter().map(|operation| ContractAction::Admission { operation, admit }).collect())
     }
 
     fn limit_legs(&self, log: &mut Log, table: &Table<'_>, found: Vec<OperationId>) -> Option<Vec<ContractAction>> {
@@ -130,6 +174,54 @@ impl ContractReader<'_, '_> {
         }
         let most = most.value as u16;
         Some(found.into_iter().map(|operation| ContractAction::LimitLegs { operation, most }).collect())
+    }
+
+    fn limit_level(
+        &self,
+        log: &mut Log,
+        table: &Table<'_>,
+        set: AtPlace<&str>,
+        found: Vec<OperationId>,
+    ) -> Option<Vec<ContractAction>> {
+        if let Some(key) = ["least", "to"].into_iter().find(|key| table.get(key).is_some()) {
+            log.error(table.place_of(key), format!("`{key}` cannot limit a level"))
+                .help("write the name of a level: `most = ...`");
+            return None;
+        }
+        let most = table.required(log, "most", InputValue::text)?;
+        let mut actions = Vec::new();
+        for id in found {
+            let operation = self.contents.operation(id);
+            let name = shortened(&operation.name);
+            let place = operation.levels.iter().position(|level| level.name == most.value);
+            let Some(place) = place.filter(|place| place + 1 < operation.levels.len()) else {
+                let names: Vec<_> =
+                    operation.levels.iter().rev().skip(1).rev().map(|level| shortened(&level.name)).collect();
+                let (message, at, help) = match (place, names.is_empty()) {
+                    (_, true) => {
+                        let help = "write several `levels` for the operation, or limit its rate".to_string();
+                        (format!("`{name}` has no service levels"), set.place, help)
+                    }
+                    (None, _) => {
+                        let level = shortened(most.value);
+                        (
+                            format!("`{name}` has no level `{level}`"),
+                            most.place,
+                            format!("write one of: {}", names.join(", ")),
+                        )
+                    }
+                    (Some(_), _) => {
+                        let level = shortened(most.value);
+                        let help = format!("nothing to limit; write one of: {}", names.join(", "));
+                        (format!("`{level}` is the greatest level of `{name}`"), most.place, help)
+                    }
+                };
+                log.error(at, message).help(help);
+                return None;
+            };
+            actions.push(ContractAction::LimitLevel { operation: id, most: place as u8 });
+        }
+        Some(actions)
     }
 
     fn limit_rate(
@@ -210,4 +302,32 @@ impl ContractReader<'_, '_> {
         }
         Some(())
     }
+}
+
+/// The setting of an action: its description in errors, and its position.
+fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
+    Some(match action {
+        ContractAction::LimitPeriod { operation, .. } => ("`rate` of this operation", operation.0),
+        ContractAction::LimitLegs { operation, .. } => ("`repeat.legs` of this operation", operation.0),
+        ContractAction::LimitLevel { operation, .. } => ("`level` of this operation", operation.0),
+        ContractAction::Disable { operation } => ("`enabled` of this operation", operation.0),
+        ContractAction::Admission { operation, .. } => ("the admission of this operation", operation.0),
+        ContractAction::Set { setting, .. } => match setting {
+            ContractSetting::Importance(operation) => ("`importance` of this operation", operation.0),
+            ContractSetting::Utilisation(processor) => ("`utilisation` of this loop", processor.0),
+            ContractSetting::MissRatio(processor) => ("`miss_ratio` of this loop", processor.0),
+            ContractSetting::Strategy(processor) => ("`strategy` of this processor", processor.0),
+        },
+        ContractAction::External(ExternalAction::Importance { program, .. }) => {
+            ("`importance` of this reservation", program.0)
+        }
+        ContractAction::Report { .. } | ContractAction::External(_) => return None,
+    })
+}
+
+/// An action with a value has no limits.
+fn must_set(log: &mut Log, table: &Table<'_>) -> Option<()> {
+    let Some(key) = ["least", "most"].into_iter().find(|key| table.get(key).is_some()) else { return Some(()) };
+    log.error(table.place_of(key), format!("`{key}` cannot limit this setting")).help("write its value: `to = ...`");
+    None
 }

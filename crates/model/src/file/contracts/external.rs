@@ -23,20 +23,11 @@ impl ContractReader<'_, '_> {
         table: &Table<'_>,
         has: impl Fn(&[&str]) -> bool,
     ) -> Option<Option<ExternalAction>> {
-        let alone = |log: &mut Log, key: &str, others: &[&str]| {
-            if has(others) {
-                log.error(table.place_of(key), format!("`{key}` must be the only key of its action"))
-                    .help("write each action in its own braces");
-            }
-            !has(others)
-        };
         if has(&["call"]) {
-            let is_alone = alone(log, "call", &["set", "to", "least", "most", "report", "run"]);
-            return Some(callback(log, table).filter(|_| is_alone));
+            return Some(callback(log, table));
         }
         if has(&["run"]) {
-            let is_alone = alone(log, "run", &["set", "to", "least", "most", "report", "call"]);
-            return Some(command(log, table).filter(|_| is_alone));
+            return Some(command(log, table));
         }
         let set = table.get("set").and_then(|value| value.get_ref().as_str())?;
         let address = addressed(AtPlace::new(set, table.place_of("set")))?;

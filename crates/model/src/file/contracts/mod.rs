@@ -1,8 +1,10 @@
-//! `[contract.NAME]`: conditions, regions and actions.
+//! `[contract.NAME]`: conditions, regions and actions; `[mode.NAME]`.
 
 mod actions;
 mod conditions;
 mod external;
+mod modes;
+mod processors;
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -20,6 +22,7 @@ use crate::ids::{OperationId, ProcessorId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
 use crate::time::Span;
+use modes::Mode;
 
 /// The contracts of a file, in its order. `None`, logged, if one of them is wrong.
 pub(super) fn read(
@@ -33,8 +36,9 @@ pub(super) fn read(
         log.error(name.place, "too many conditions").help(format!("a system has at most {}", limits::SET_CONDITIONS));
         return None;
     }
+    let modes = modes::read(log, top, contents, operations)?;
     let expanded: Vec<_> = qoskets.iter().map(|qosket| qosket.expand(log)).collect();
-    let mut sound = expanded.iter().all(Option::is_some);
+    let mut sound = expanded.iter().all(Option::is_some) && modes::are_sound(&modes);
     let mut tables: Vec<_> = top.named(log, "contract").into_iter().map(|(name, table)| (name, table, None)).collect();
     for one in expanded.iter().flatten() {
         if let Some((known, ..)) = tables.iter().find(|(known, ..)| known.value == one.name.value) {
@@ -58,13 +62,16 @@ pub(super) fn read(
     let mut contracts = Vec::new();
     for (name, table, used) in tables {
         log.within(used.map(|place| (place, "uses the qosket")));
-        let mut reader = ContractReader { contents, operations, processor: None, sound: true };
+        let mut reader = ContractReader { contents, operations, modes: Some(&modes), processor: None, sound: true };
         match reader.contract(log, name, &table) {
             Some(contract) if reader.sound => contracts.push(contract),
             _ => sound = false,
         }
     }
     log.within(None);
+    if sound {
+        modes::warn_unused(log, &modes);
+    }
     sound.then_some(contracts)
 }
 
@@ -80,6 +87,8 @@ struct Addressed<'a> {
 struct ContractReader<'r, 'a> {
     contents: &'r Contents,
     operations: &'r Operations<'a>,
+    /// `None` in a mode.
+    modes: Option<&'r [Mode<'r>]>,
     /// The processor of the first condition or action.
     processor: Option<ProcessorId>,
     sound: bool,
