@@ -128,27 +128,43 @@ fn periods(system: &System, epochs: core::ops::Range<usize>, id: OperationId) ->
 
 /// The levels of all operations of a processor, if limits change the order of rates.
 fn order(system: &System, plan: &ProcessorPlan, works: &mut [Work]) {
-    let periods: Vec<Vec<Span>> = plan.operations.iter().map(|id| periods(system, 0..1, *id)).collect();
-    let limits = |id: &OperationId| works[id.index()].adaptation == Adaptation::Limited && plan.varies(*id);
-    let mut changed = plan.operations.iter().filter(|id| limits(id)).peekable();
     let any_epoch = 0..system.epochs.len();
-    if changed.peek().is_none() || changed.all(|id| self::periods(system, any_epoch.clone(), *id).len() < 2) {
+    let changes = |id: &OperationId, by: Adaptation| works[id.index()].adaptation == by && plan.varies(*id);
+    let limits =
+        |id: &OperationId| changes(id, Adaptation::Limited) && periods(system, any_epoch.clone(), *id).len() > 1;
+    let limited: Vec<OperationId> = plan.operations.iter().copied().filter(limits).collect();
+    let by_loop = plan.operations.iter().any(|id| changes(id, Adaptation::Loop));
+    if limited.is_empty() && !by_loop {
         return;
     }
-    let by_loop = |id: &OperationId| works[id.index()].adaptation == Adaptation::Loop && plan.varies(*id);
+    let unclear = |why: &'static str| match limited.first() {
+        Some(first) => Missing::ChangedOrder { name: system.operation(*first).name.clone(), why },
+        None => Missing::Rates,
+    };
+    let ranks = ranks(system, plan, 0);
+    if any_epoch.clone().skip(1).any(|epoch| self::ranks(system, plan, epoch) != ranks) {
+        // Before the first limit, levels have the numbers of all epochs together, then those of one.
+        for id in &plan.operations {
+            let place = works[id.index()].place;
+            if [place.critical, place.other].iter().any(|place| plan.ranking.reach(place.level).len() > 1) {
+                works[id.index()].unordered = Some(unclear("epochs with other rates"));
+            }
+        }
+        return;
+    }
+    if limited.is_empty() {
+        return;
+    }
     let uncovered = match () {
-        () if system.epochs.len() > 1 => Some("several epochs"),
         () if plan.merged > 0 => Some("as many rates as this"),
         () if plan.operations.iter().any(|id| requested(system, *id)) => Some("requests on this processor"),
-        () if plan.operations.iter().any(by_loop) => Some("rates that a feedback loop adapts on this processor"),
+        () if by_loop => Some("rates that a feedback loop adapts on this processor"),
         () => None,
     };
-    let ranks = uncovered.map_or_else(|| ranks(system, plan, &periods), Err);
-    let ranks = match ranks {
+    let ranks = match uncovered.map_or(ranks, Err) {
         Ok(ranks) => ranks,
         Err(why) => {
-            let limited: Vec<OperationId> = plan.operations.iter().copied().filter(limits).collect();
-            limited.into_iter().for_each(|id| works[id.index()].unordered = Some(why));
+            limited.iter().for_each(|id| works[id.index()].unordered = Some(unclear(why)));
             return;
         }
     };
@@ -184,13 +200,14 @@ fn order(system: &System, plan: &ProcessorPlan, works: &mut [Work]) {
 /// The class and the ranks of an operation's critical and its other jobs, if it has such.
 type KindRanks = [Option<(u8, RankRange)>; 2];
 
-/// By operation of the processor, in the first epoch.
-fn ranks(system: &System, plan: &ProcessorPlan, periods: &[Vec<Span>]) -> Result<Vec<KindRanks>, &'static str> {
+/// By operation of the processor.
+fn ranks(system: &System, plan: &ProcessorPlan, epoch: usize) -> Result<Vec<KindRanks>, &'static str> {
     let mut all = Vec::new();
-    for (id, periods) in plan.operations.iter().zip(periods) {
-        let adapts = system.setting(0, *id).deadline_adapts();
+    for id in &plan.operations {
+        let periods = periods(system, epoch..epoch + 1, *id);
+        let adapts = system.setting(epoch, *id).deadline_adapts();
         let mut own = [None, None];
-        for (own, kind) in own.iter_mut().zip(kinds(system, 0, *id)) {
+        for (own, kind) in own.iter_mut().zip(kinds(system, epoch, *id)) {
             let Some(kind) = kind else { continue };
             let at = |period: &Span| {
                 let deadline = if adapts { *period } else { kind.deadline };

@@ -108,10 +108,7 @@ impl<'a> ProcessorScene<'a> {
             // When its level rises, its waiting jobs move with it: then two of them are closer together than analysed. Jobs
             // of other operations that have started keep the number of a level whose rank has changed.
             _ if work.runs() && by_loop && self.plan.varies(operation) => Some(Missing::Rates),
-            _ if work.runs() && work.unordered.is_some() => {
-                let name = self.system.operation(operation).name.clone();
-                work.unordered.map(|why| Missing::ChangedOrder { name, why })
-            }
+            _ if work.runs() && work.unordered.is_some() => work.unordered.clone(),
             // At lower rates its predecessor may finish later, so its releases may be closer together than analysed.
             _ if work.runs() && by_loop && work.source.is_triggered() && !work.source.is_guarded() => {
                 Some(Missing::Rates)

@@ -68,7 +68,7 @@ pub(super) struct Work {
     /// Its levels change with the order of rates.
     pub reordered: bool,
     /// Why no analysis covers the changing order of rates, if none does.
-    pub unordered: Option<&'static str>,
+    pub unordered: Option<Missing>,
     /// When its reference root is first released, if the file has one region.
     pub phase: Option<u64>,
     pub deadline: Deadline,
