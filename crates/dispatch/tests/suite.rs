@@ -571,7 +571,7 @@ fn with_contract(system: System) -> System {
         ContractAction::LimitPeriod { operation: OperationId(0), shortest: ms(8), longest: Span::from_nanos(u64::MAX) };
     let thin = RegionRules {
         hold: ms(2),
-        stay: Stay { first: ms(3), grow: 2, most: ms(12) },
+        stay: Stay { first: ms(3), grow: 2, most: ms(12), settling: Span::ZERO },
         ..rules(None, expression("late > 0.3 || mode > 1.5"), expression("late < 0.1 && !(mode > 1.2)"))
     };
     let all = LatencyScope::Operations(system.operation_ids().collect());

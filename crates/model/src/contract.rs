@@ -383,8 +383,8 @@ pub struct Stay {
     pub grow: u32,
     /// The longest time.
     pub most: Span,
-    /// [`Stay::SETTLING`] sampling periods of the slowest loop with rates that the region limits. After its end, this
-    /// loop raises them slowly.
+    /// [`Stay::SETTLING`] sampling periods of the slowest loop with rates, levels or set points that the region changes.
+    /// After its end, this loop raises its rates slowly.
     pub settling: Span,
 }
 

@@ -38,7 +38,7 @@ fn a_shipped_qosket_becomes_a_contract_under_its_name_in_the_system() {
     assert_eq!((one.name.as_str(), one.precedence), ("slow_down", 4));
     assert_eq!(
         one.regions[0].rules.stay,
-        Stay { first: Span::from_secs(3), grow: 2, most: Span::from_secs(60), settling: Span::ZERO }
+        Stay { first: Span::from_secs(3), grow: 2, most: Span::from_secs(60), settling: Span::from_secs(200) }
     );
     let shortest = Span::from_millis(100);
     let longest = Span::from_nanos(u64::MAX);

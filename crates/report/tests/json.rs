@@ -257,6 +257,8 @@ fn a_check_shows_which_regions_can_begin_and_end() {
     assert!(written.is_subset(&documented), "{:?}", written.difference(&documented));
     let regions: Vec<_> =
         json["contract_regions"].as_array().unwrap().iter().map(|one| (&one["begins"], &one["ends"])).collect();
+    let next: Vec<_> = json["contract_regions"].as_array().unwrap().iter().map(|one| one["next"].to_string()).collect();
+    assert_eq!(next.join(" "), r#"["normal"] [] ["worst"] [] [] ["thin"]"#);
     let words = |begins: &'static str, ends: Value| (Value::from(begins), ends);
     let expected = [
         words("reachable", true.into()),

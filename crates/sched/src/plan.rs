@@ -214,7 +214,7 @@ impl ProcessorPlan {
 }
 
 /// True if only requests release an operation's jobs. Each request sets its criticality.
-fn requested(system: &System, id: OperationId) -> bool {
+pub(crate) fn requested(system: &System, id: OperationId) -> bool {
     matches!(&system.operation(id).trigger, Trigger::Any(predecessors) if predecessors.is_empty())
 }
 
@@ -266,11 +266,16 @@ fn traits(system: &System, epoch: usize, id: OperationId, critical: bool) -> Tra
 
 /// The urgency of an operation's critical and other jobs, if it has such.
 fn urgencies(system: &System, epoch: usize, id: OperationId, strategy: &dyn Strategy) -> [Option<Urgency>; 2] {
+    kinds(system, epoch, id).map(|kind| Some(strategy.urgency(&kind?)))
+}
+
+/// The strategy's input for an operation's critical and its other jobs, if it has such.
+pub(crate) fn kinds(system: &System, epoch: usize, id: OperationId) -> [Option<Traits>; 2] {
     let (operation, setting) = (system.operation(id), system.setting(epoch, id));
-    let traits = |critical| traits(system, epoch, id, critical);
     let all_critical = (operation.critical || setting.critical_legs >= setting.legs) && !requested(system, id);
     let some_critical = operation.critical || setting.critical_legs > 0;
-    [some_critical.then(|| strategy.urgency(&traits(true))), (!all_critical).then(|| strategy.urgency(&traits(false)))]
+    let traits = |critical| traits(system, epoch, id, critical);
+    [some_critical.then(|| traits(true)), (!all_critical).then(|| traits(false))]
 }
 
 /// The jobs in a level, in any epoch: whether critical, and their setting.

@@ -58,6 +58,25 @@ pub(crate) struct RankingInput {
     pub requested: bool,
 }
 
+/// The ranks that jobs of an operation can have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RankRange {
+    /// The root that changes it. Operations of one root with equal ranks always have the same rank.
+    pub root: Option<OperationId>,
+    /// By period of the root; not empty.
+    pub ranks: Vec<u64>,
+}
+
+impl RankRange {
+    fn least(&self) -> u64 {
+        self.ranks.iter().copied().min().unwrap_or_default()
+    }
+
+    fn most(&self) -> u64 {
+        self.ranks.iter().copied().max().unwrap_or_default()
+    }
+}
+
 /// The requirements of one class.
 struct ClassRequirements {
     discipline: Discipline,
@@ -190,6 +209,28 @@ impl Ranking {
     pub fn place_with(&self, traits: &Traits, importance: u32) -> LevelPosition {
         let tie = self.urgency(&Traits { importance, ..*traits }).tie;
         self.place(&Urgency { tie, ..self.urgency(traits) })
+    }
+
+    /// The most and the least urgent level of jobs with `own` ranks, if all ranks of the class change independently.
+    /// `all` contains `own`.
+    pub(crate) fn reachable_levels(&self, class: u8, own: &RankRange, all: &[RankRange]) -> (u8, u8) {
+        let Some(class) = self.classes.iter().find(|one| one.number == class) else { return (0, u8::MAX) };
+        let fixed: BTreeSet<u64> = all.iter().filter(|one| one.least() == one.most()).map(RankRange::least).collect();
+        let others = || all.iter().filter(|one| one.least() < one.most() && *one != own);
+        // It has a level for itself, whatever the ranks of others are.
+        let apart = |one: &RankRange| {
+            let equals =
+                |rank: &u64| fixed.contains(rank) || others().any(|two| two != one && two.ranks.contains(rank));
+            !one.ranks.iter().any(equals)
+        };
+        let certain: BTreeSet<&RankRange> = others().filter(|one| one.most() < own.least() && apart(one)).collect();
+        let possible: BTreeSet<&RankRange> = others().filter(|one| one.least() < own.most()).collect();
+        let level = |more_urgent: usize| {
+            let last = usize::from(class.levels.end.max(1)) - 1;
+            usize::from(class.levels.start).saturating_add(more_urgent).min(last) as u8
+        };
+        let fixed_below = |rank: u64| fixed.range(..rank).count();
+        (level(fixed_below(own.least()) + certain.len()), level(fixed_below(own.most()) + possible.len()))
     }
 
     /// The levels in which jobs of a level's class can be: several if their urgency varies.

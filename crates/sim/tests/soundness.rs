@@ -7,11 +7,14 @@
 
 use crate::common::{self, of_environment};
 
+use hyoshi_model::System;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::drawn::{self, ROWS};
+use common::limited;
 use common::sound::{Account, Judged, Tally, check, smallest};
 
 /// The results of one strategy's systems.
@@ -22,7 +25,7 @@ struct Row {
 }
 
 /// Checks systems of each row, in turn, on all CPUs, until there are enough or the time has passed.
-fn rows(systems: u64, limit: Duration) -> Vec<Row> {
+fn rows(draw: fn(usize, u64) -> System, systems: u64, limit: Duration) -> Vec<Row> {
     let started = Instant::now();
     let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
     let all: Mutex<Vec<Row>> = Mutex::new(ROWS.iter().map(|_| Row::default()).collect());
@@ -34,7 +37,7 @@ fn rows(systems: u64, limit: Duration) -> Vec<Row> {
             if seed >= systems {
                 break;
             }
-            let system = drawn::system(row, seed);
+            let system = draw(row, seed);
             let account = &mut own[row].account;
             let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&system, account)));
             let wrong = judged.unwrap_or_else(|_| Err("a panic, above".into())).err();
@@ -105,7 +108,7 @@ fn print(rows: &[Row]) {
 
 #[test]
 fn no_simulated_response_exceeds_its_proved_bound() {
-    let rows = rows(600, Duration::from_secs(60));
+    let rows = rows(drawn::system, 600, Duration::from_secs(60));
     print(&rows);
     let of = |kind: &dyn Fn(&Judged) -> bool| -> u64 {
         let all = rows.iter().flat_map(|row| &row.account).filter(|(judged, _)| kind(judged));
@@ -119,9 +122,28 @@ fn no_simulated_response_exceeds_its_proved_bound() {
 #[ignore = "takes long: `.ci/long soundness`"]
 fn no_response_exceeds_its_bound_in_ten_thousand_systems_of_each_strategy() {
     let systems = of_environment("SOUNDNESS_SYSTEMS", 10_000);
-    let rows = rows(systems, Duration::from_secs(of_environment("SOUNDNESS_SECONDS", 240)));
+    let rows = rows(drawn::system, systems, Duration::from_secs(of_environment("SOUNDNESS_SECONDS", 240)));
     print(&rows);
     if rows.iter().any(|row| row.systems < systems) {
         println!("the time was up before all systems were drawn");
     }
+}
+
+fn proved(rows: &[Row], kind: Judged) -> u64 {
+    rows.iter().flat_map(|row| row.account.get(&kind)).map(|tally| tally.proved).sum()
+}
+
+#[test]
+fn nothing_proved_misses_under_contracts_in_any_region_or_change_of_regions() {
+    let rows = rows(limited::system, of_environment("SOUNDNESS_LIMITED", 400), Duration::from_secs(60));
+    print(&rows);
+    let [limited, reordered] = [Judged::Limited, Judged::Reordered].map(|kind| proved(&rows, kind));
+    assert!(limited > 300 && reordered > 100, "only {limited} and {reordered} were proved: the test shows little");
+}
+
+#[test]
+#[ignore = "takes long: `.ci/long soundness`"]
+fn nothing_proved_misses_under_contracts_in_ten_thousand_systems_of_each_strategy() {
+    let systems = of_environment("SOUNDNESS_SYSTEMS", 10_000);
+    print(&rows(limited::system, systems, Duration::from_secs(of_environment("SOUNDNESS_SECONDS", 240))));
 }

@@ -32,6 +32,8 @@ pub struct RegionCheck {
     pub example: Option<String>,
     /// Whether it can end; `None` for the last region of a level, and if it is not known.
     pub ends: Option<bool>,
+    /// The regions of its level that can follow it without a command.
+    pub next: Vec<String>,
 }
 
 /// The regions of all contracts.
@@ -68,9 +70,22 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
             Some(_) => Some(ends.is_some()),
         };
         let (contract, region) = (contract.name.clone(), region.name.clone());
-        Some(RegionCheck { contract, region, begins, example: example.filter(|text| !text.is_empty()), ends })
+        let example = example.filter(|text| !text.is_empty());
+        Some(RegionCheck { contract, region, begins, example, ends, next: Vec::new() })
     });
-    checks.collect()
+    let mut checks: Vec<RegionCheck> = checks.collect();
+    let begins = |one: &RegionCheck| !matches!(one.begins, "never" | "hidden");
+    for place in 0..checks.len() {
+        let parent = contract.regions[place].rules.parent;
+        let follows = |(other, check): &(usize, &RegionCheck)| {
+            // An earlier one begins at any time, a later one after its end.
+            let in_time = *other < place || *other > place && checks[place].ends != Some(false);
+            in_time && contract.regions[*other].rules.parent == parent && begins(check)
+        };
+        let next = checks.iter().enumerate().filter(|_| begins(&checks[place])).filter(follows);
+        checks[place].next = next.map(|(_, check)| check.region.clone()).collect();
+    }
+    checks
 }
 
 /// Settings of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.

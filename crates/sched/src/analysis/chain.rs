@@ -34,13 +34,14 @@ use alloc::{string::String, vec::Vec};
 
 use hyoshi_model::{Chain, ChainId, Deadline, FlushPoint, HostId, OperationId, Span, System, Trigger, at_level};
 
+use super::contract_limits;
 use super::failures::CertainJobs;
 use super::holistic::Agreement;
 use super::join;
 use super::method::AnalysisMethod;
 use super::report::{ChainReport, ChainStage, Requirement, slack};
 use super::verdict::{FailureReason, Missing, Verdict};
-use super::work::{ReleaseSource, Scene, Work};
+use super::work::{Adaptation, ReleaseSource, Scene, Work};
 use crate::plan::Plan;
 use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
@@ -246,7 +247,7 @@ impl Surroundings<'_> {
             (Requirement::MaxReaction, Some(first)) => self.slowest(first.first())?,
             _ => 0,
         };
-        if let Some(missing) = self.joins(segments, requirement) {
+        if let Some(missing) = self.joins(segments, requirement).or_else(|| self.limits(segments, requirement)) {
             return Err(missing);
         }
         let regular = match requirement {
@@ -315,6 +316,20 @@ impl Surroundings<'_> {
         Some(Missing::Join { name: self.name(pair[1]), why: why.into() })
     }
 
+    /// What contracts change along the path, if no analysis covers it.
+    fn limits(&self, segments: &[Segment], requirement: Requirement) -> Option<Missing> {
+        let path = || segments.iter().flat_map(|segment| &segment.path);
+        let limited = path().find(|id| self.works[id.index()].adaptation == Adaptation::Limited)?;
+        if segments.len() > 1 {
+            return Some(Missing::LimitedSamples { name: self.name(*limited) });
+        }
+        // Without releases of the first operation there is no input, and no reaction.
+        let spared = path().next().filter(|_| requirement != Requirement::MaxReaction);
+        let stopped = contract_limits::stopped(self.system, spared.copied());
+        let stopped = path().find(|id| stopped[id.index()])?;
+        Some(Missing::Disabled { name: self.name(*stopped) })
+    }
+
     /// The longest time between two inputs of a segment. After a merge, those on this path.
     fn gap(&self, segment: &Segment) -> Result<u64, Missing> {
         segment.path.iter().try_fold(0, |gap, id| Ok(self.slowest(id.index())?.max(gap)))
@@ -332,7 +347,7 @@ impl Surroundings<'_> {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
             ReleaseSource::Silent => None,
             _ if self.system.operation(*id).calls_any => Some(Missing::Calls { name: self.name(*id) }),
-            _ if self.works[id.index()].adapted => Some(Missing::Rates),
+            _ if self.works[id.index()].adaptation == Adaptation::Loop => Some(Missing::Rates),
             _ => None,
         });
         if let Some(missing) = unclear {
@@ -348,7 +363,7 @@ impl Surroundings<'_> {
     fn in_order(&self, index: usize, delay: u64) -> Result<(), Missing> {
         let (work, release) = (&self.works[index], &self.agreement.releases[index]);
         let finish = self.agreement.finish[index].unwrap_or(u64::MAX);
-        let earliest = release.least.saturating_add(work.bcet.saturating_mul(work.legs));
+        let earliest = release.least.saturating_add(work.shortest());
         let spread = finish.saturating_sub(earliest).saturating_add(delay);
         let plan = &self.plan.processors[work.on.index()];
         let discipline = |place: LevelPosition| plan.levels.get(usize::from(place.level)).map(|level| level.discipline);
@@ -369,11 +384,13 @@ impl Surroundings<'_> {
         let at_lowest = |work: &Work, worst: u64| {
             at_level(&self.system.operation(work.operation).levels, 0, Span::from_nanos(worst)).as_nanos()
         };
+        // A contract may limit the legs.
+        let least_work = |work: &Work| work.wcet.saturating_mul(work.fewest_legs);
         let mut sum = 0u64;
         for (position, segment) in segments.iter().enumerate() {
             let first = &self.works[segment.first()];
             // Of a load chain the last leg is sampled.
-            sum = sum.checked_add(at_lowest(first, if position == 0 { first.whole() } else { first.wcet }))?;
+            sum = sum.checked_add(at_lowest(first, if position == 0 { least_work(first) } else { first.wcet }))?;
             for pair in segment.path.windows(2) {
                 let work = &self.works[pair[1].index()];
                 // After these it is not observable which of several inputs an output reflects: no counterexample is
@@ -392,8 +409,10 @@ impl Surroundings<'_> {
                 }
                 let predecessors = work.source.predecessors();
                 let hop = predecessors.iter().find(|hop| hop.from == pair[0].index())?;
-                sum =
-                    sum.checked_add(hop.least)?.checked_add(work.offset)?.checked_add(at_lowest(work, work.whole()))?;
+                sum = sum
+                    .checked_add(hop.least)?
+                    .checked_add(work.offset)?
+                    .checked_add(at_lowest(work, least_work(work)))?;
             }
         }
         Some(Span::from_nanos(sum))
@@ -407,7 +426,8 @@ impl Surroundings<'_> {
             let kept = kept && self.system.operation(*id).keeps_late_jobs();
             kept && self.coming.once[id.index()] && self.agreement.finish[id.index()].is_some()
         };
-        chain.path.iter().all(arrives)
+        let stopped = contract_limits::stopped(self.system, None);
+        chain.path.iter().all(|id| arrives(id) && !stopped[id.index()])
     }
 
     /// True if the operation ran in an epoch before this one.

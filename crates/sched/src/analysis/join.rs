@@ -157,7 +157,7 @@ const FAR: u64 = 1 << 62;
 
 /// The earliest arrival of a completion after its origin.
 fn soonest(from: &Work, least: u64, hop: &Hop) -> u64 {
-    hop.soonest(least.saturating_add(from.bcet.saturating_mul(from.legs)))
+    hop.soonest(least.saturating_add(from.shortest()))
 }
 
 /// No release is earlier after the reference's origin.

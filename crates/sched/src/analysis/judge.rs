@@ -16,7 +16,7 @@ use super::release::dropping;
 use super::report::{CountedFrom, OperationReport, Outcome, OutcomeScope, ProcessorReport, Report, SceneReport, slack};
 use super::utilisation::{self, Inapplicable, Load, PeriodicDemand, UtilisationBound};
 use super::verdict::{FailureReason, Missing, Verdict};
-use super::work::{ReleaseSource, Scene, Work};
+use super::work::{Adaptation, ReleaseSource, Scene, Work};
 use crate::strategy::Discipline;
 
 /// The verdict on one processor.
@@ -90,9 +90,9 @@ fn operation(
     let deadline_ns = work.deadline.span().as_nanos();
     let bound_ns = counted(work, release, found);
     let (mut verdict, mut method) = (met(site, agreement, found, bound_ns, deadline_ns), found.method);
-    // The analysis is that of the highest rates. At lower ones an adapted operation may have a lower priority, and the
-    // processor a lower load.
-    let bound_ns = bound_ns.filter(|_| !work.adapted);
+    // The analysis is that of the highest rates. At lower ones an operation that a loop adapts may have a lower priority,
+    // and a later deadline permits a later end.
+    let bound_ns = bound_ns.filter(|_| work.adaptation != Adaptation::Loop && work.later == 0);
     if !verdict.is_proved() && matches!(scene, Scene::Epoch(_)) {
         let failure = match failures::too_long(work, agreement.earliest[part.operation.index()], &part) {
             Some(why) => Some((why, AnalysisMethod::Necessity)),
@@ -108,10 +108,11 @@ fn operation(
             None => {}
         }
     }
-    if work.adapted || verdict.fails() && site.has_loop() {
+    if work.adaptation == Adaptation::Loop || verdict.fails() && site.has_loop() {
         verdict = Verdict::unknown(match &work.source {
             ReleaseSource::Unclear(missing @ (Missing::Clients { .. } | Missing::Moves { .. })) => missing.clone(),
-            _ if site.adapts_rates() => Missing::Rates,
+            _ if site.has(Adaptation::Loop) => Missing::Rates,
+            _ if site.has(Adaptation::Limited) => Missing::HighestRates,
             _ => Missing::Levels,
         });
     }
@@ -323,6 +324,7 @@ fn assumptions(site: &ProcessorScene<'_>, agreement: &Agreement) -> Vec<Assumpti
         (Assumption::Overheads(processor.costs), !processor.costs.is_none()),
         (Assumption::Phases, works().any(|work| Some(phase(work)) != works().next().map(phase))),
         (Assumption::FastestRates, works().any(|work| work.streams.len() < 2 && work.slowest > work.period)),
+        (Assumption::Regions, site.has(Adaptation::Limited)),
         (Assumption::Requests, works().any(|work| site.system.operation(work.operation).is_requested())),
         (Assumption::ClockErrors, works().any(|work| work.source.predecessors().iter().any(|hop| hop.error > 0))),
         (Assumption::NothingLost, site.system.loses()),

@@ -146,6 +146,8 @@ pub enum Assumption {
     Phases,
     /// Rate ranges count at their fastest.
     FastestRates,
+    /// Regions of contracts change at any time.
+    Regions,
     /// Requests arrive at least their least interval apart.
     Requests,
     /// Hosts' clocks are within their errors.
@@ -184,6 +186,10 @@ impl fmt::Display for Assumption {
             Assumption::NoOverheads => "switches, timers, release threads and the kernel need no time",
             Assumption::Phases => "phases are over-approximated: any alignment of releases is counted as possible",
             Assumption::FastestRates => "rate ranges count at their fastest",
+            Assumption::Regions => {
+                "regions of contracts may begin and end at any time, in any combination: limited operations count with all \
+                    their releases"
+            }
             Assumption::Requests => {
                 "requests arrive at least `min_interval` apart, with the declared deadline and importance"
             }

@@ -105,7 +105,7 @@ impl BoundedOrder {
 /// Whether levels are by rate, a level for each. If rates are adapted, the strategy must rank by the period.
 fn by_rate(site: &ProcessorScene<'_>) -> bool {
     let works = || site.parts.iter().map(|part| (part, work(site, part)));
-    if !works().any(|(_, work)| work.adapted) {
+    if !works().any(|(_, work)| work.adapts()) {
         return by_rate_now(site);
     }
     let class = |part: &OperationPart, period: u64, deadline: u64| {
@@ -142,12 +142,12 @@ fn work<'a>(site: &ProcessorScene<'a>, part: &OperationPart) -> &'a Work {
 
 /// The longest period to which a loop may set it.
 fn slowest(work: &Work) -> u64 {
-    if work.adapted { work.slowest.max(work.period) } else { work.period }
+    if work.adapts() { work.slowest.max(work.period) } else { work.period }
 }
 
 /// Whether the deadline follows the adapted period.
 fn adapts(site: &ProcessorScene<'_>, work: &Work) -> bool {
-    work.adapted
+    work.adapts()
         && work.slowest > work.period
         && work.deadline.span().as_nanos() == work.period
         && site.system.adapted_by(work.operation).is_some()
@@ -282,7 +282,7 @@ fn withheld(site: &ProcessorScene<'_>) -> Result<Vec<Demand>, Inapplicable> {
             let own = work(site, part);
             let by_rate = |one: &&OperationPart| slowest(own) >= work(site, one).period;
             if other().any(|one| one.level == part.level || by_rate(&one)) {
-                if own.adapted {
+                if own.adapts() {
                     return Err(Inapplicable::Cap);
                 }
                 demands.push(Demand { cost: part.charged(), period: own.period, burst: own.period });

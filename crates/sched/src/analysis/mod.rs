@@ -11,6 +11,7 @@ mod behaviour;
 mod blocking;
 mod cap;
 mod chain;
+mod contract_limits;
 mod counterexample;
 mod demand;
 mod effort;

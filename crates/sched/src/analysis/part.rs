@@ -107,7 +107,7 @@ pub(super) fn counted(work: &Work, release: &Release, found: &PartResult) -> Opt
 
 /// When a part's jobs have finished, counted from the origin.
 pub(super) fn finish_of(work: &Work, release: &Release, found: &PartResult) -> Option<u64> {
-    match (&found.response, work.deadline) {
+    let declared = match (&found.response, work.deadline) {
         (ResponseBound::Bound(bound), _) => release.counted?.checked_add(*bound),
         (ResponseBound::Counted { bound, .. }, Deadline::Origin(_)) => Some(*bound),
         (ResponseBound::Counted { bound, .. }, Deadline::Own(_)) => (release.latest? - work.jitter).checked_add(*bound),
@@ -116,5 +116,7 @@ pub(super) fn finish_of(work: &Work, release: &Release, found: &PartResult) -> O
             (release.latest? - work.jitter).checked_add(deadline.as_nanos())
         }
         (ResponseBound::Demand(_) | ResponseBound::Unknown(_) | ResponseBound::Tested(_), _) => None,
-    }
+    };
+    // A job with a later deadline is not later after it.
+    declared?.checked_add(work.later)
 }

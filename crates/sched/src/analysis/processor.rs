@@ -50,19 +50,29 @@ impl ProcessorScene<'_> {
     pub fn solve(&self, releases: &[Release]) -> Vec<PartResult> {
         let above = cap::above(self, releases);
         let mut found = Vec::with_capacity(self.parts.len());
-        if self.is_mixed() {
-            found = self.solve_mixed(&above, releases);
-            cap::restrict(self, releases, &mut found);
-            return found;
-        }
+        let mixed = self.first_mixed();
         let mut start = 0;
-        while let Some(first) = self.parts.get(start) {
+        while let Some(first) = self.parts.get(start).filter(|first| mixed.is_none_or(|mixed| first.level < mixed)) {
             let end = start + self.parts[start..].partition_point(|part| part.level == first.level);
             self.solve_level(start, end, &above, releases, &mut found);
             start = end;
         }
+        if mixed.is_some() {
+            found.extend(self.solve_mixed(&above, releases).into_iter().skip(start));
+        }
         cap::restrict(self, releases, &mut found);
         found
+    }
+
+    /// The most urgent level from which the order may change under way, if it may: 0 unless only the order of rates does.
+    fn first_mixed(&self) -> Option<u8> {
+        let differs = |part: &&OperationPart| part.best != part.worst || self.works[part.operation.index()].rekeyed;
+        let by_rates = |part: &OperationPart| self.works[part.operation.index()].reordered;
+        let mut differing = self.parts.iter().filter(differs);
+        if self.plan.overload.is_some() || !differing.clone().all(by_rates) {
+            return Some(0).filter(|_| self.is_mixed());
+        }
+        differing.next().map(|_| self.parts.iter().filter(differs).map(|part| part.best).min().unwrap_or_default())
     }
 
     fn solve_level(
@@ -370,7 +380,8 @@ impl ProcessorScene<'_> {
             burst: burst.max(0),
             after,
             blocks: i128::from(Blocking::new(self.system, self.plan).within(part)),
-            latest_key: furthest - after,
+            // A lower rate permits a later one.
+            latest_key: furthest - after + i128::from(work.later),
             counted: i128::from(work.deadline.span().as_nanos()) - after,
         }
     }

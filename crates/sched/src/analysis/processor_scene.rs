@@ -11,7 +11,7 @@ use super::fixed::{self, Demand};
 use super::overhead::Overhead;
 use super::part::OperationPart;
 use super::verdict::Missing;
-use super::work::{Release, ReleaseSource, Work};
+use super::work::{Adaptation, Release, ReleaseSource, Work};
 use crate::plan::ProcessorPlan;
 
 /// A processor in one scene.
@@ -52,7 +52,8 @@ impl<'a> ProcessorScene<'a> {
                 | Missing::Clients { .. }
                 | Missing::Moves { .. }
                 | Missing::Calls { .. }
-                | Missing::Rates),
+                | Missing::Rates
+                | Missing::ChangedOrder { .. }),
             ) => missing,
             _ => Missing::Interference { name: name() },
         })?;
@@ -83,20 +84,22 @@ impl<'a> ProcessorScene<'a> {
         Ok(Demand { burst, ..demand })
     }
 
-    /// True if a feedback loop adapts rates or levels here: the highest ones need not occur.
+    /// True if a feedback loop or a contract adapts rates or levels here: the highest ones need not occur.
     pub fn has_loop(&self) -> bool {
-        let chooses = |id: &OperationId| !self.system.operation(*id).levels.is_empty();
-        self.adapts_rates() || self.plan.operations.iter().any(chooses)
+        let adapts =
+            |id: &OperationId| self.works[id.index()].adapts() || !self.system.operation(*id).levels.is_empty();
+        self.plan.operations.iter().any(adapts)
     }
 
-    /// True if a feedback loop adapts rates here.
-    pub fn adapts_rates(&self) -> bool {
-        self.plan.operations.iter().any(|id| self.works[id.index()].adapted)
+    /// True if releases here change in this way.
+    pub fn has(&self, adaptation: Adaptation) -> bool {
+        self.plan.operations.iter().any(|id| self.works[id.index()].adaptation == adaptation)
     }
 
     /// The operation that leaves its level and those below without analysis, if there is one.
     pub fn unanalysable(&self, operation: OperationId) -> Option<Missing> {
         let work = &self.works[operation.index()];
+        let by_loop = work.adaptation == Adaptation::Loop;
         match &work.source {
             ReleaseSource::Unclear(missing) => Some(missing.clone()),
             _ if work.runs() && self.system.operation(operation).calls_any => {
@@ -104,9 +107,10 @@ impl<'a> ProcessorScene<'a> {
             }
             // When its level rises, its waiting jobs move with it: then two of them are closer together than analysed. Jobs
             // of other operations that have started keep the number of a level whose rank has changed.
-            _ if work.runs() && work.adapted && self.plan.varies(operation) => Some(Missing::Rates),
+            _ if work.runs() && by_loop && self.plan.varies(operation) => Some(Missing::Rates),
+            _ if work.runs() && work.unordered.is_some() => work.unordered.clone(),
             // At lower rates its predecessor may finish later, so its releases may be closer together than analysed.
-            _ if work.runs() && work.adapted && work.source.is_triggered() && !work.source.is_guarded() => {
+            _ if work.runs() && by_loop && work.source.is_triggered() && !work.source.is_guarded() => {
                 Some(Missing::Rates)
             }
             // Its first jobs would then be released at the rate of less urgent ones.

@@ -25,7 +25,7 @@ pub(super) fn earliest(works: &[Work], patterns: bool, exact: bool) -> Vec<u64> 
             if predecessors.is_empty() {
                 continue;
             }
-            let after = |from: usize| least[from].saturating_add(works[from].bcet.saturating_mul(works[from].legs));
+            let after = |from: usize| least[from].saturating_add(works[from].shortest());
             let soonest = |hop: &Hop| Hop { error: if exact { 0 } else { hop.error }, ..*hop }.soonest(after(hop.from));
             // A release by a timeout is its own origin.
             let timeout = matches!(work.source, ReleaseSource::AfterAny { timeout: Some(_), .. }).then_some(0);
@@ -130,7 +130,8 @@ pub(super) fn dropping(system: &System, work: &Work, release: &Release, finish: 
     // A triggered job is pending from its trigger on, while it waits for its offset.
     let offset = if work.source.is_triggered() { work.offset } else { 0 };
     let arrival = release.least.saturating_sub(offset);
-    let at_once = merge::origins(&work.streams, finish.saturating_sub(arrival));
+    // If a lower rate permits a later end, the next release is later by as much.
+    let at_once = merge::origins(&work.streams, finish.saturating_sub(work.later).saturating_sub(arrival));
     let room = if operation.on_busy == OnBusy::Skip { 1 } else { u64::from(operation.queue.limit) };
     // A join skips numbers that one of its predecessors seems to have lost.
     let joins =

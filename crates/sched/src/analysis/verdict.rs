@@ -196,6 +196,25 @@ pub enum Missing {
     },
     /// A feedback loop adapts rates, and with them the order of priorities.
     Rates,
+    /// It fails at the highest rates, which a contract limits.
+    HighestRates,
+    /// A contract limits a rate, and with it changes the order of priorities.
+    ChangedOrder {
+        /// The operation with this rate.
+        name: String,
+        /// What no analysis of this order covers.
+        why: &'static str,
+    },
+    /// A contract changes the rate of an operation on the way to one that samples values.
+    LimitedSamples {
+        /// The operation.
+        name: String,
+    },
+    /// A contract disables an operation on the way, so some inputs lead to no output.
+    Disabled {
+        /// The operation.
+        name: String,
+    },
     /// It fails at the largest service levels, which a feedback loop lowers under load.
     Levels,
     /// A feedback loop sets the rate of each registered client of an operation, and several may send at once.
@@ -400,9 +419,22 @@ impl fmt::Display for Missing {
                 write!(f, "{name} may call any object and wait for it: name the method in its `calls`")
             }
             Missing::Rates => f.write_str(
-                "a feedback loop or a contract changes its rate, or that of a more urgent operation: fix the rates, for \
-                 example with `hyoshi run --freeze`, to check the result",
+                "a feedback loop changes its rate, or that of a more urgent operation: fix the rates, for example with \
+                 `hyoshi run --freeze`, to check the result",
             ),
+            Missing::HighestRates => f.write_str(
+                "late at the highest rates, which a contract limits; no analysis shows that it limits them in time",
+            ),
+            Missing::ChangedOrder { name, why } => write!(
+                f,
+                "a contract limits the rate of {name}, and so changes the order of priorities: no analysis covers {why}"
+            ),
+            Missing::LimitedSamples { name } => {
+                write!(f, "a contract limits or disables {name}: no analysis of sampled values covers this")
+            }
+            Missing::Disabled { name } => {
+                write!(f, "a contract disables {name}, or an operation before it: not every input has an output")
+            }
             Missing::Levels => {
                 f.write_str("not proved for the largest service levels, which a feedback loop lowers under load")
             }

@@ -58,8 +58,17 @@ pub(super) struct Work {
     pub slowest: u64,
     /// Requests lead to it: `slowest` is not a bound.
     pub sporadic: bool,
-    /// A feedback loop adapts the rate of one of its roots.
-    pub adapted: bool,
+    /// What changes its releases at run time.
+    pub adaptation: Adaptation,
+    /// By how much its deadline may be later than declared, because it follows a lower rate. Only in levels by key: in
+    /// others responses do not depend on deadlines.
+    pub later: u64,
+    /// The fewest jobs per release.
+    pub fewest_legs: u64,
+    /// Its levels change with the order of rates.
+    pub reordered: bool,
+    /// Why no analysis covers the changing order of rates, if none does.
+    pub unordered: Option<Missing>,
     /// When its reference root is first released, if the file has one region.
     pub phase: Option<u64>,
     pub deadline: Deadline,
@@ -73,6 +82,18 @@ pub(super) struct Work {
     /// The operations before it that trigger it without a gap (see [`fixed`](super::fixed)), the first of them first;
     /// none for most.
     pub run_up: Vec<OperationId>,
+}
+
+/// What changes the releases of an operation at run time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Adaptation {
+    /// Nothing.
+    #[default]
+    None,
+    /// Only regions of contracts (see [`contract_limits`](super::contract_limits)).
+    Limited,
+    /// A feedback loop adapts the rate of one of its roots, or of a root's clients.
+    Loop,
 }
 
 /// The cause of its releases.
@@ -132,6 +153,16 @@ impl ReleaseSource {
 }
 
 impl Work {
+    /// True if something changes its releases at run time.
+    pub fn adapts(&self) -> bool {
+        self.adaptation != Adaptation::None
+    }
+
+    /// The least time from its release to the finish of its last leg.
+    pub fn shortest(&self) -> u64 {
+        self.bcet.saturating_mul(self.fewest_legs)
+    }
+
     /// True if it joins operations with different roots.
     pub fn joins(&self) -> bool {
         matches!(self.source, ReleaseSource::After { join: Some(_), .. })
@@ -155,11 +186,6 @@ impl Work {
     /// Every level and side on which its jobs may be.
     pub fn positions(&self) -> impl Iterator<Item = Placement> + '_ {
         core::iter::once(self.place).chain(self.elsewhere.iter().copied())
-    }
-
-    /// Worst case of all jobs of one release.
-    pub fn whole(&self) -> u64 {
-        self.wcet.saturating_mul(self.legs)
     }
 }
 

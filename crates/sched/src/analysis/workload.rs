@@ -4,10 +4,11 @@ use alloc::{vec, vec::Vec};
 
 use hyoshi_model::{ChosenHops, Correlation, Deadline, Guard, OperationId, Preemption, Setting, Span, System, Trigger};
 
+use super::contract_limits;
 use super::join;
 use super::merge;
 use super::verdict::Missing;
-use super::work::{Hop, Join, Pattern, ReleaseSource, Scene, Work};
+use super::work::{Adaptation, Hop, Join, Pattern, ReleaseSource, Scene, Work};
 use crate::plan::{Placement, Plan};
 use crate::ranking::LevelPosition;
 use crate::strategy::Discipline;
@@ -15,8 +16,9 @@ use crate::strategy::Discipline;
 /// Every operation, in the system's order.
 pub(super) fn works(system: &System, plan: &Plan, scene: Scene) -> Vec<Work> {
     let mut works: Vec<Work> = system.operation_ids().map(|id| work(system, plan, scene, id)).collect();
-    let adapted = system.follow_loops().into_iter().zip(system.follow_contracts());
-    works.iter_mut().zip(adapted).for_each(|(work, (by_loop, by_contract))| work.adapted = by_loop || by_contract);
+    let loops = system.follow_loops();
+    works.iter_mut().zip(loops).filter(|(_, adapts)| *adapts).for_each(|(work, _)| work.adaptation = Adaptation::Loop);
+    contract_limits::apply(system, plan, scene, &mut works);
     // A silent operation triggers no successor.
     loop {
         let silenced: Vec<usize> =
@@ -222,7 +224,11 @@ fn work(system: &System, plan: &Plan, scene: Scene, id: OperationId) -> Work {
         offset: setting.offset.as_nanos(),
         jitter: setting.jitter.as_nanos(),
         sporadic,
-        adapted: false,
+        adaptation: Adaptation::None,
+        later: 0,
+        fewest_legs: legs,
+        reordered: false,
+        unordered: None,
         phase: (matches!(system.epochs[..], [_]) && !sporadic && operation.timeout.is_none())
             .then(|| setting.phase.checked_add(setting.offset))
             .flatten()

@@ -1,6 +1,7 @@
 //! Properties of plans and verdicts, compared with textbooks, a reference simulation, and each other.
 
 mod build;
+mod contracts;
 mod golden;
 mod hosts;
 mod joins;

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod drawn;
+pub mod limited;
 pub mod random;
 pub mod sound;
 

@@ -55,6 +55,10 @@ pub enum Judged {
     Filters,
     /// Also counted by their method: chosen, or after the first of several copies.
     Dynamic,
+    /// Also counted by their method: contracts limit or disable them, or operations before them.
+    Limited,
+    /// Also counted by their method: contracts change the order of rates on their processor.
+    Reordered,
 }
 
 /// The kinds of an entry.
@@ -68,7 +72,12 @@ fn kinds(system: &System, entry: &OperationReport) -> Vec<Judged> {
         matches!(operation.trigger, Trigger::Correlated(_)) || operation.timeout.or(operation.lifespan).is_some();
     let filters = filters.then_some(Judged::Filters);
     let dynamic = matches!(operation.trigger, Trigger::First(_) | Trigger::Chosen(_)).then_some(Judged::Dynamic);
-    [Some(Judged::By(entry.method)), joins, own, filters, dynamic].into_iter().flatten().collect()
+    let contracts = !system.contracts.is_empty();
+    let limited = (contracts && system.follow_contracts()[entry.operation.index()]).then_some(Judged::Limited);
+    let any_order = entry.method == AnalysisMethod::AnyOrder;
+    let reordered = any_order && contracts && system.processor(operation.on).overload.is_none();
+    let reordered = reordered.then_some(Judged::Reordered);
+    [Some(Judged::By(entry.method)), joins, own, filters, dynamic, limited, reordered].into_iter().flatten().collect()
 }
 
 /// True of a join of several roots.
@@ -335,6 +344,7 @@ pub fn smallest(system: &System) -> System {
 /// Systems with one part less.
 fn lesser(system: &System) -> Vec<System> {
     let mut all: Vec<System> = (0..system.operations.len()).rev().filter_map(|index| without(system, index)).collect();
+    all.extend(super::limited::lesser(system));
     let mut with = |change: &dyn Fn(&mut Contents)| all.push(system.clone().with(change));
     with(&|system| system.epochs.truncate(1));
     with(&|system| system.chains.clear());
@@ -408,6 +418,9 @@ fn without(system: &System, index: usize) -> Option<System> {
         return None;
     }
     let mut less = system.clone().into_contents();
+    if !super::limited::forget(&mut less, id) {
+        return None;
+    }
     less.operations.remove(index);
     less.chains.retain(|chain| !chain.path.contains(&id));
     let moved = |of: &mut OperationId| of.0 -= u32::from(of.0 > id.0);

@@ -17,7 +17,7 @@ use super::names::Names;
 use super::qoskets::UsedQosket;
 use super::table::{Table, check_name, log_complaint};
 use super::value::{InputValue, shortened};
-use crate::contract::{Contract, ContractAction, ContractRegion, RegionRules, Stay};
+use crate::contract::{Contract, ContractAction, ContractRegion, ContractSetting, RegionRules, Stay};
 use crate::ids::{OperationId, ProcessorId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
@@ -264,10 +264,15 @@ impl ContractReader<'_, '_> {
         Some(ContractRegion { name: name.value.to_string(), rules, actions })
     }
 
-    /// The time in which the loops with limited rates settle.
+    /// The time in which the loops settle whose rates, levels or set points the actions change.
     fn settling(&self, actions: &[ContractAction]) -> Span {
         let limited = actions.iter().filter_map(|action| match action {
-            ContractAction::LimitPeriod { operation, .. } => Some(self.contents.operation(*operation).on),
+            ContractAction::LimitPeriod { operation, .. } | ContractAction::LimitLevel { operation, .. } => {
+                Some(self.contents.operation(*operation).on)
+            }
+            ContractAction::Set {
+                setting: ContractSetting::Utilisation(on) | ContractSetting::MissRatio(on), ..
+            } => Some(*on),
             _ => None,
         });
         let of_loop = |on| self.contents.feedback.iter().find(|one| one.processor == on).map(|one| one.period);
