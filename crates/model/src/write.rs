@@ -476,6 +476,9 @@ fn region_keys(
     if rules.latch {
         keys.push(("latch", "true".to_string()));
     }
+    if !region.ramp.is_zero() {
+        keys.push(("ramp", time(region.ramp)));
+    }
     let set = |id: &OperationId, key| quoted(&format!("operation.{}.{key}", name(names, *id).trim_matches('"')));
     let actions = region.actions.iter().map(|action| match action {
         ContractAction::LimitPeriod { operation, shortest, longest } => {

@@ -178,6 +178,7 @@ impl<P: Probe> Dispatcher<P> {
                     (Some(regions), ContractRole::Follows(followed)) => {
                         let before = core::mem::replace(followed, regions);
                         for (from, to) in before.into_iter().zip(regions).filter(|(from, to)| from != to) {
+                            one.ramp(now, from, to);
                             effects.add_region(ChangedRegion { at: now, contract: one.place, from, to });
                         }
                         before != regions
@@ -188,8 +189,7 @@ impl<P: Probe> Dispatcher<P> {
             None => false,
         };
         if changed {
-            contracts.combine();
-            self.apply_limits(now, &contracts, effects);
+            self.apply_limits(now, &mut contracts, effects);
         }
         self.contracts = Some(contracts);
     }

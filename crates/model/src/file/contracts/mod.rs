@@ -15,7 +15,7 @@ use super::names::Names;
 use super::qoskets::UsedQosket;
 use super::table::{Table, check_name, log_complaint};
 use super::value::{InputValue, shortened};
-use crate::contract::{Contract, ContractRegion, RegionRules, Stay};
+use crate::contract::{Contract, ContractAction, ContractRegion, RegionRules, Stay};
 use crate::ids::{OperationId, ProcessorId};
 use crate::predicate::Predicate;
 use crate::system::Contents;
@@ -219,6 +219,7 @@ impl ContractReader<'_, '_> {
         let hold = table.read(log, "for", InputValue::time);
         let stay = stay(log, table);
         let latch = table.read(log, "latch", InputValue::truth);
+        let ramp = table.read(log, "ramp", InputValue::time);
         let actions = self.actions(log, table);
         let (enter, leave, actions) = (enter?, leave?, actions?);
         let of_enter = ["leave", "for", "stay", "latch"].into_iter().find(|key| table.get(key).is_some());
@@ -249,8 +250,15 @@ impl ContractReader<'_, '_> {
         if table.misread {
             return None;
         }
+        let ramp = ramp?.value;
+        if !ramp.is_zero() && !actions.iter().any(|action| matches!(action, ContractAction::LimitPeriod { .. })) {
+            log.error(table.place_of("ramp"), format!("region `{}` limits no rate", shortened(name.value)))
+                .label("nothing to relax after its end")
+                .help("remove `ramp`, or limit a rate: do = [{ set = \"operation.NAME.rate\", most = \"10Hz\" }]");
+            return None;
+        }
         let rules = RegionRules { parent, enter, leave, hold: hold?.value, stay: stay?, latch: latch?.value };
-        Some(ContractRegion { name: name.value.to_string(), rules, actions })
+        Some(ContractRegion { name: name.value.to_string(), rules, ramp, actions })
     }
 
     /// `Some(None)` if it is not there.
