@@ -1,4 +1,6 @@
-//! Settings in layers: the file, the epoch, contracts by precedence.
+//! Settings in layers: the file, the epoch, contracts by precedence. Limits of rates may relax after their region.
+
+use hyoshi_model::Span;
 
 /// The range in which a setting may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +25,23 @@ impl SettingLimits {
     }
 }
 
+impl SettingLimits {
+    /// These limits of a period, `since` the end of their region: within `ramp` they relax linearly in rate, to the
+    /// bounds of the declared range.
+    pub fn relaxed(self, declared: SettingLimits, since: Span, ramp: Span) -> SettingLimits {
+        if since >= ramp {
+            return SettingLimits::NONE;
+        }
+        let done = since.as_nanos() as f64 / ramp.as_nanos() as f64;
+        let relax = |from: f64, to: f64| {
+            let from = from.clamp(declared.least, declared.most);
+            // Rounding must not leave the limit or the range.
+            (1.0 / ((1.0 - done) / from + done / to)).clamp(from.min(to), from.max(to))
+        };
+        SettingLimits { least: relax(self.least, declared.least), most: relax(self.most, declared.most) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,6 +53,35 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_ramp_relaxes_limits_from_those_of_the_region_to_the_declared_range(
+            mut periods in prop::array::uniform4(1_000..10_000_000_000u64), ramp in 1..10_000_000_000u64,
+            mut at in prop::collection::vec(0..12_000_000_000u64, 2..20),
+        ) {
+            periods.sort_unstable();
+            at.sort_unstable();
+            let [fastest, least, most, slowest] = periods.map(|period| period as f64);
+            let (limits, declared) = (SettingLimits { least, most }, SettingLimits { least: fastest, most: slowest });
+            let after = |at: u64| limits.relaxed(declared, Span::from_nanos(at), Span::from_nanos(ramp));
+            let begin = after(0);
+            prop_assert!((begin.least - least).abs() < least * 1e-12 && (begin.most - most).abs() < most * 1e-12);
+            prop_assert_eq!(after(ramp), SettingLimits::NONE);
+            for pair in at.windows(2) {
+                let [one, next] = [after(pair[0]), after(pair[1])];
+                prop_assert!(next.least <= one.least && one.most <= next.most, "{:?} after {:?}", next, one);
+                let in_range = |one: SettingLimits| {
+                    one == SettingLimits::NONE
+                        || fastest <= one.least && one.least <= least && most <= one.most && one.most <= slowest
+                };
+                prop_assert!(in_range(one) && in_range(next));
+            }
+            // Half of the ramp is half of the change of the rate.
+            let half = after(ramp / 2);
+            let rate = |x: f64| (1.0 - x) / least + x / fastest;
+            let done = (ramp / 2) as f64 / ramp as f64;
+            prop_assert!((1.0 / half.least - rate(done)).abs() < rate(1.0) * 1e-9);
+        }
+
         #[test]
         fn a_layer_cannot_leave_the_limits_of_a_higher_one(high in any_limits(), low in any_limits()) {
             let both = low.within(high);

@@ -561,7 +561,7 @@ fn with_contract(system: System) -> System {
         stay: Stay::default(),
         latch: false,
     };
-    let region = |name: &str, rules, actions| ContractRegion { name: name.into(), rules, actions };
+    let region = |name: &str, rules, actions| ContractRegion { name: name.into(), rules, ramp: Span::ZERO, actions };
     let condition = |name: &str, of, over, summary| {
         let over = Some(ms(over));
         Condition { name: name.into(), of, summary, over, max_age: None }

@@ -131,6 +131,8 @@ pub struct ContractRegion {
     pub name: String,
     /// When it begins and ends.
     pub rules: RegionRules,
+    /// How long its limits of rates relax after its end, in steps of the contract's period.
+    pub ramp: Span,
     /// What holds while it is active.
     pub actions: Vec<ContractAction>,
 }

@@ -481,6 +481,9 @@ fn region_keys(
     if rules.latch {
         keys.push(("latch", "true".to_string()));
     }
+    if !region.ramp.is_zero() {
+        keys.push(("ramp", time(region.ramp)));
+    }
     let set = |id: &OperationId, key| quoted(&format!("operation.{}.{key}", name(names, *id).trim_matches('"')));
     let set_processor = |section: &str, id: ProcessorId, key: &str, to: String| {
         let name = plain(&system.processor(id).name);

@@ -48,6 +48,7 @@ const SYSTEM: &str = "name = 'contracts'
     leave = 'late < 0.005'
     for = '200ms'
     stay = { first = '2s', grow = 3, most = '1min' }
+    ramp = '4s'
     do = [{ set = 'operation.track.rate', most = '10Hz' }, { report = 'the display is late' }]
     [[contract.load.region.region]]
     name = 'mute'
@@ -98,6 +99,7 @@ fn a_contract_is_read_as_written_and_written_as_read() {
     let names: Vec<_> = one.regions.iter().map(|region| (&*region.name, region.rules.parent)).collect();
     assert_eq!(names, [("thin", None), ("mute", Some(0)), ("quiet", Some(0)), ("normal", None)]);
     let thin = &one.regions[0];
+    assert_eq!(thin.ramp, Span::from_secs(4));
     assert_eq!(
         thin.rules.stay,
         Stay { first: Span::from_secs(2), grow: 3, most: Span::from_secs(60), settling: Span::ZERO }

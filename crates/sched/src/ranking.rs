@@ -217,11 +217,10 @@ impl Ranking {
         let Some(class) = self.classes.iter().find(|one| one.number == class) else { return (0, u8::MAX) };
         let fixed: BTreeSet<u64> = all.iter().filter(|one| one.least() == one.most()).map(RankRange::least).collect();
         let others = || all.iter().filter(|one| one.least() < one.most() && *one != own);
-        // It has a level for itself, whatever the ranks of others are.
+        // It has a level for itself, whatever its rank is, and those of others.
         let apart = |one: &RankRange| {
-            let equals =
-                |rank: &u64| fixed.contains(rank) || others().any(|two| two != one && two.ranks.contains(rank));
-            !one.ranks.iter().any(equals)
+            let meets = |two: &RankRange| two.least() <= one.most() && one.least() <= two.most();
+            fixed.range(one.least()..=one.most()).next().is_none() && !others().any(|two| two != one && meets(two))
         };
         let certain: BTreeSet<&RankRange> = others().filter(|one| one.most() < own.least() && apart(one)).collect();
         let possible: BTreeSet<&RankRange> = others().filter(|one| one.least() < own.most()).collect();

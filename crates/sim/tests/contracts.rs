@@ -37,9 +37,10 @@ fn run(system: &System, seconds: u64) -> (ContractHistory, Events) {
     let all = events(system, until);
     let mut observer = Observer::new(system);
     all.iter().for_each(|(processor, at, event)| observer.event(*processor, *at, event));
-    let own = all.iter().map(|(_, at, event)| (*at, *event));
-    replay(system, &Plan::new(system, &Strategies::built_in()).unwrap().processors[0], own)
-        .unwrap_or_else(|divergence| panic!("{divergence}"));
+    for plan in &Plan::new(system, &Strategies::built_in()).unwrap().processors {
+        let own = all.iter().filter(|(on, ..)| *on == plan.processor).map(|(_, at, event)| (*at, *event));
+        replay(system, plan, own).unwrap_or_else(|divergence| panic!("{divergence}"));
+    }
     (observer.figures(until).contracts[0].clone(), all)
 }
 
@@ -152,6 +153,52 @@ fn an_epoch_sets_a_condition_until_another_one_does() {
             first => vec![(0, Some(3), first), (200, Some(0), first), last],
         };
         assert_eq!(steps, expected);
+    }
+}
+
+/// From 10 Hz to 50 Hz within 2 s, in steps of 100 ms: also on another processor than that of the contract.
+#[test]
+fn the_limit_of_a_region_with_a_ramp_relaxes_after_its_end() {
+    let remote = |text: String| {
+        let there = text.replace("[processor.main]", "[processor.far]\nstrategy = 'RMS'\n[processor.main]");
+        let there = there.replace("[contract.load]\n", "[contract.load]\non = 'far'\n");
+        there
+            .replace("every = '50ms'\n", "every = '50ms'\non = 'main'\n")
+            .replace("every = '20ms'\n", "every = '20ms'\non = 'main'\n")
+            .replace("rate = ['5Hz', '50Hz']\n", "rate = ['5Hz', '50Hz']\non = 'main'\n")
+    };
+    let ramped = LOAD.replace("stay = '3s'", "stay = '3s'\nramp = '2s'").replace("for = '200ms'\n", "");
+    for text in [ramped.clone(), remote(ramped)] {
+        let system = system(&text);
+        let (history, all) = run(&system, 30);
+        // The last end: the load has fallen.
+        let end = history.steps.iter().rev().find(|step| step.from == Some(0) && step.to == Some(3)).unwrap().at;
+        let retimes = all.iter().filter_map(|(_, at, event)| match event {
+            TraceEvent::Decision(DispatchDecision::Retime { operation: OperationId(0), period }) if *at >= end => {
+                Some((at.since(end).as_nanos().div_ceil(1_000_000), period.as_nanos()))
+            }
+            _ => None,
+        });
+        let retimes: Vec<_> = retimes.collect();
+        let rate = |millis: u64| 10.0 + 40.0 * millis as f64 / 2_000.0;
+        assert_eq!(retimes.len(), 20, "{retimes:?}");
+        for (millis, period) in &retimes {
+            // By the clock of the processor with the settings, at its next evaluation.
+            assert!((*period as f64 - 1e9 / rate(*millis)).abs() < 1e9 / rate(*millis) * 0.02, "{millis}: {period}");
+        }
+        assert_eq!(retimes.last(), Some(&(2_000, 20_000_000)));
+        // If it begins again during its ramp, its limit applies at once.
+        let again = history.steps.iter().filter(|step| step.to == Some(0)).skip(1);
+        for step in again {
+            let at = |(_, at, event): &&(ProcessorId, Instant, TraceEvent)| {
+                *at >= step.at && matches!(event, TraceEvent::Decision(DispatchDecision::Retime { .. }))
+            };
+            let Some((_, at, TraceEvent::Decision(DispatchDecision::Retime { period, .. }))) = all.iter().find(at)
+            else {
+                panic!("it is limited")
+            };
+            assert_eq!((*at, *period), (step.at, Span::from_millis(100)));
+        }
     }
 }
 

@@ -1182,6 +1182,8 @@ const REGION_STAY: Key = key(
     "Its least time before a region below it begins. An earlier region begins at any time.",
 );
 const REGION_LATCH: Key = key("latch", Kind::Truth, Value("false"), "True: no expression ends it.");
+const REGION_RAMP: Key =
+    key("ramp", Kind::Time, Value("\"0s\""), "How long its limits of rates relax after its end, linearly in rate.");
 const REGION_DO: Key =
     key("do", Kind::Tables("contract.region.do"), Described("nothing"), "What holds while it is active.");
 
@@ -1192,12 +1194,13 @@ const REGION: &[Key] = &[
     REGION_FOR,
     REGION_STAY,
     REGION_LATCH,
+    REGION_RAMP,
     REGION_DO,
     key("region", Kind::Tables("contract.region.region"), Described("none"), "Regions within it, while it is active."),
 ];
 
 const INNER_REGION: &[Key] =
-    &[REGION_NAME, REGION_ENTER, REGION_LEAVE, REGION_FOR, REGION_STAY, REGION_LATCH, REGION_DO];
+    &[REGION_NAME, REGION_ENTER, REGION_LEAVE, REGION_FOR, REGION_STAY, REGION_LATCH, REGION_RAMP, REGION_DO];
 
 const STAY: &[Key] = &[
     key("first", Kind::Time, Required, "The time at first."),

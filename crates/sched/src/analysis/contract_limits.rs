@@ -218,6 +218,12 @@ fn ranks(system: &System, plan: &ProcessorPlan, epoch: usize) -> Result<Vec<Kind
             if urgencies.iter().any(|one| one.class != first.class) {
                 return Err("classes that depend on rates");
             }
+            // Limits that relax permit any rate up to the highest one.
+            let by_rate = urgencies.iter().zip(&periods).all(|(one, period)| one.rank == period.as_nanos());
+            let ramps = system.contracts.iter().flat_map(|one| &one.regions).any(|region| !region.ramp.is_zero());
+            if ramps && !by_rate && urgencies.iter().any(|one| one.rank != first.rank) {
+                return Err("limits that relax, under this strategy");
+            }
             let root = system.adapted_by(*id).filter(|_| periods.len() > 1);
             let range = RankRange { root, ranks: urgencies.iter().map(|one| one.rank).collect() };
             *own = Some((first.class, range));

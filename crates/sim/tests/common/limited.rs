@@ -74,7 +74,8 @@ fn contract(
         stay,
         latch: false,
     };
-    let region = |name: &str, rules, actions| ContractRegion { name: name.into(), rules, actions };
+    let ramp = if choose.one_in(3) { Span::from_micros(choose.below(60_000)) } else { Span::ZERO };
+    let region = |name: &str, rules, actions| ContractRegion { name: name.into(), rules, ramp, actions };
     let nested = choose.one_in(3);
     let mut regions =
         vec![region("thin", rules(None, Some(format!("x > {threshold:.9}"))), actions(choose, system, (roots, all)))];

@@ -10,7 +10,8 @@
 //! One processor evaluates a contract. Processors that measure its conditions send them to it, and it sends the active
 //! regions to processors with settings: each period, so a lost update matters for one period.
 //!
-//! Limits are recomputed after each change: a region that ends needs no undo.
+//! Limits are recomputed after each change: a region that ends needs no undo. While limits of an ended region relax, they
+//! are recomputed at each evaluation, too, on each processor with settings by its own clock.
 
 mod admissions;
 mod conditions;
@@ -70,6 +71,30 @@ struct LocalContract {
     settings: Vec<Vec<(u32, u32)>>,
     /// By region: the admissions that it requests here.
     admissions: Vec<Vec<ContractAdmission>>,
+    ramps: Vec<RegionRamp>,
+}
+
+/// A region whose limits relax after its end.
+#[derive(Debug)]
+struct RegionRamp {
+    region: u16,
+    lasts: Span,
+    /// While they relax.
+    ended: Option<Instant>,
+}
+
+impl LocalContract {
+    /// A region has ended, another one has begun.
+    fn ramp(&mut self, now: Instant, from: Option<u16>, to: Option<u16>) {
+        for ramp in &mut self.ramps {
+            if from == Some(ramp.region) {
+                ramp.ended = Some(now);
+            }
+            if to == Some(ramp.region) {
+                ramp.ended = None;
+            }
+        }
+    }
 }
 
 /// What the active regions permit.
@@ -96,6 +121,15 @@ impl OperationLimits {
             level: self.level.min(higher.level),
             disabled: self.disabled || higher.disabled,
         }
+    }
+
+    /// What remains of the limits of a period, since the end of their region.
+    fn relaxed(&self, (fastest, slowest): (Span, Span), since: Span, ramp: Span) -> OperationLimits {
+        if self.period == SettingLimits::NONE {
+            return OperationLimits::NONE;
+        }
+        let declared = SettingLimits { least: fastest.as_nanos() as f64, most: slowest.max(fastest).as_nanos() as f64 };
+        OperationLimits { period: self.period.relaxed(declared, since, ramp), ..OperationLimits::NONE }
     }
 
     /// The part of a range of periods that the limits leave.
@@ -181,7 +215,9 @@ impl ProcessorContracts {
                 limited.extend(found.iter().map(|(local, _)| (*local, OperationLimits::NONE)));
                 found
             });
+            let ramps = (0..).zip(&contract.regions).filter(|(_, region)| !region.ramp.is_zero());
             all.push(LocalContract {
+                ramps: ramps.map(|(place, one)| RegionRamp { region: place, lasts: one.ramp, ended: None }).collect(),
                 place: *place,
                 period: contract.period,
                 due: Instant::ZERO,
@@ -266,13 +302,20 @@ impl ProcessorContracts {
         }
     }
 
-    /// Combines the limits of all active regions.
-    fn combine(&mut self) {
+    /// Combines the limits of all active regions, and those that relax. `range` has the declared periods of an operation.
+    fn combine(&mut self, now: Instant, range: impl Fn(u32) -> (Span, Span)) {
         self.limited.iter_mut().for_each(|(_, limits)| *limits = OperationLimits::NONE);
         for one in &self.all {
             for (place, limits) in one.role.active().flat_map(|region| &one.actions[usize::from(region)]) {
                 let combined = &mut self.limited[*place as usize].1;
                 *combined = limits.within(*combined);
+            }
+            for RegionRamp { region, lasts, ended } in &one.ramps {
+                let Some(ended) = *ended else { continue };
+                for (place, limits) in &one.actions[usize::from(*region)] {
+                    let (local, combined) = &mut self.limited[*place as usize];
+                    *combined = limits.relaxed(range(*local), now.since(ended), *lasts).within(*combined);
+                }
             }
         }
         self.settings.clear();
@@ -282,6 +325,16 @@ impl ProcessorContracts {
                 self.settings.set(*place, *to);
             }
         }
+    }
+
+    /// Forgets ramps that have ended by now. True if there was one, or one is left.
+    fn advance_ramps(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        for ramp in self.all.iter_mut().flat_map(|one| &mut one.ramps) {
+            any |= ramp.ended.is_some();
+            ramp.ended = ramp.ended.filter(|ended| now.since(*ended) < ramp.lasts);
+        }
+        any
     }
 }
 
@@ -369,7 +422,7 @@ impl<P: Probe> Dispatcher<P> {
             }
         }
         contracts.next = contracts.all.iter().map(|one| one.due).min().unwrap_or(Instant::NEVER);
-        if changed {
+        if contracts.advance_ramps(now) || changed {
             self.apply(now, &mut contracts, effects);
         }
         self.contracts = Some(contracts);
@@ -396,6 +449,7 @@ impl<P: Probe> Dispatcher<P> {
         if changes.is_empty() {
             return false;
         }
+        changes.iter().for_each(|change| one.ramp(now, change.from, change.to));
         for (condition, reading) in (0..).zip(&one.readings) {
             let value = match reading {
                 ConditionReading::Fresh(value) => Some(routes::millionths(*value)),
@@ -422,6 +476,7 @@ impl<P: Probe> Dispatcher<P> {
                     effects.add_region(ChangedRegion { at: now, contract: place, from: change.from, to: change.to })
                 }
             });
+            one.ramps.iter_mut().for_each(|ramp| ramp.ended = None);
         }
         self.apply(now, &mut contracts, effects);
         self.contracts = Some(contracts);
@@ -433,9 +488,13 @@ impl<P: Probe> Dispatcher<P> {
         effects.add_region(ChangedRegion { at, contract, from, to });
     }
 
-    /// The active regions have changed: applies their settings.
+    /// The active regions have changed, or limits relax: applies their settings.
     fn apply(&mut self, now: Instant, contracts: &mut ProcessorContracts, effects: &mut Effects) {
-        contracts.combine();
+        let (settings, epoch) = (alloc::sync::Arc::clone(&self.settings), self.epoch);
+        contracts.combine(now, |local| {
+            let declared = settings.of(epoch, local as usize);
+            (declared.period, declared.slowest)
+        });
         self.apply_settings(now, &mut contracts.settings, effects);
         self.apply_limits(now, contracts, effects);
         self.request_admissions(now, contracts, effects);

@@ -178,6 +178,7 @@ impl<P: Probe> Dispatcher<P> {
                     (Some(regions), ContractRole::Follows(followed)) => {
                         let before = core::mem::replace(followed, regions);
                         for (from, to) in before.into_iter().zip(regions).filter(|(from, to)| from != to) {
+                            one.ramp(now, from, to);
                             effects.add_region(ChangedRegion { at: now, contract: one.place, from, to });
                             begun.extend(to.map(|to| (place as u16, to)));
                         }

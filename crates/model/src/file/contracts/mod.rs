@@ -229,6 +229,7 @@ impl ContractReader<'_, '_> {
         let hold = table.read(log, "for", InputValue::time);
         let stay = stay(log, table);
         let latch = table.read(log, "latch", InputValue::truth);
+        let ramp = table.read(log, "ramp", InputValue::time);
         let actions = self.actions(log, table);
         let (enter, leave, actions) = (enter?, leave?, actions?);
         let of_enter = ["leave", "for", "stay", "latch"].into_iter().find(|key| table.get(key).is_some());
@@ -259,9 +260,16 @@ impl ContractReader<'_, '_> {
         if table.misread {
             return None;
         }
+        let ramp = ramp?.value;
+        if !ramp.is_zero() && !actions.iter().any(|action| matches!(action, ContractAction::LimitPeriod { .. })) {
+            log.error(table.place_of("ramp"), format!("region `{}` limits no rate", shortened(name.value)))
+                .label("nothing to relax after its end")
+                .help("remove `ramp`, or limit a rate: do = [{ set = \"operation.NAME.rate\", most = \"10Hz\" }]");
+            return None;
+        }
         let stay = Stay { settling: self.settling(&actions), ..stay? };
         let rules = RegionRules { parent, enter, leave, hold: hold?.value, stay, latch: latch?.value };
-        Some(ContractRegion { name: name.value.to_string(), rules, actions })
+        Some(ContractRegion { name: name.value.to_string(), rules, ramp, actions })
     }
 
     /// The time in which the loops settle whose rates, levels or set points the actions change.
