@@ -65,6 +65,8 @@ pub(crate) struct RankRange {
     pub root: Option<OperationId>,
     /// By period of the root; not empty.
     pub ranks: Vec<u64>,
+    /// Limits that relax permit all ranks between them.
+    pub relaxes: bool,
 }
 
 impl RankRange {
@@ -74,6 +76,19 @@ impl RankRange {
 
     fn most(&self) -> u64 {
         self.ranks.iter().copied().max().unwrap_or_default()
+    }
+
+    fn contains(&self, rank: u64) -> bool {
+        if self.relaxes { (self.least()..=self.most()).contains(&rank) } else { self.ranks.contains(&rank) }
+    }
+
+    /// Whether jobs of both can have the same rank.
+    fn meets(&self, other: &RankRange) -> bool {
+        match (self.relaxes, other.relaxes) {
+            (true, true) => self.least() <= other.most() && other.least() <= self.most(),
+            (true, false) => other.ranks.iter().any(|rank| self.contains(*rank)),
+            (false, _) => self.ranks.iter().any(|rank| other.contains(*rank)),
+        }
     }
 }
 
@@ -219,8 +234,7 @@ impl Ranking {
         let others = || all.iter().filter(|one| one.least() < one.most() && *one != own);
         // It has a level for itself, whatever its rank is, and those of others.
         let apart = |one: &RankRange| {
-            let meets = |two: &RankRange| two.least() <= one.most() && one.least() <= two.most();
-            fixed.range(one.least()..=one.most()).next().is_none() && !others().any(|two| two != one && meets(two))
+            !fixed.iter().any(|rank| one.contains(*rank)) && !others().any(|two| two != one && one.meets(two))
         };
         let certain: BTreeSet<&RankRange> = others().filter(|one| one.most() < own.least() && apart(one)).collect();
         let possible: BTreeSet<&RankRange> = others().filter(|one| one.least() < own.most()).collect();
