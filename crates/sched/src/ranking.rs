@@ -64,6 +64,8 @@ pub(crate) struct RankRange {
     pub root: Option<OperationId>,
     /// By period of the root; not empty.
     pub ranks: Vec<u64>,
+    /// Any rank between them is possible, too.
+    pub between: bool,
 }
 
 impl RankRange {
@@ -194,8 +196,12 @@ impl Ranking {
         let others = || all.iter().filter(|one| one.least() < one.most() && *one != own);
         // It has a level for itself, whatever its rank is, and those of others.
         let apart = |one: &RankRange| {
-            let meets = |two: &RankRange| two.least() <= one.most() && one.least() <= two.most();
-            fixed.range(one.least()..=one.most()).next().is_none() && !others().any(|two| two != one && meets(two))
+            let meets = |two: &RankRange| match one.between || two.between {
+                true => two.least() <= one.most() && one.least() <= two.most(),
+                false => one.ranks.iter().any(|rank| two.ranks.contains(rank)),
+            };
+            let ties = |rank: &u64| one.between || one.ranks.contains(rank);
+            !fixed.range(one.least()..=one.most()).any(ties) && !others().any(|two| two != one && meets(two))
         };
         let certain: BTreeSet<&RankRange> = others().filter(|one| one.most() < own.least() && apart(one)).collect();
         let possible: BTreeSet<&RankRange> = others().filter(|one| one.least() < own.most()).collect();
