@@ -65,8 +65,8 @@ pub(crate) struct RankRange {
     pub root: Option<OperationId>,
     /// By period of the root; not empty.
     pub ranks: Vec<u64>,
-    /// Limits that relax permit all ranks between them.
-    pub relaxes: bool,
+    /// Any rank between them is possible, too.
+    pub between: bool,
 }
 
 impl RankRange {
@@ -76,19 +76,6 @@ impl RankRange {
 
     fn most(&self) -> u64 {
         self.ranks.iter().copied().max().unwrap_or_default()
-    }
-
-    fn contains(&self, rank: u64) -> bool {
-        if self.relaxes { (self.least()..=self.most()).contains(&rank) } else { self.ranks.contains(&rank) }
-    }
-
-    /// Whether jobs of both can have the same rank.
-    fn meets(&self, other: &RankRange) -> bool {
-        match (self.relaxes, other.relaxes) {
-            (true, true) => self.least() <= other.most() && other.least() <= self.most(),
-            (true, false) => other.ranks.iter().any(|rank| self.contains(*rank)),
-            (false, _) => self.ranks.iter().any(|rank| other.contains(*rank)),
-        }
     }
 }
 
@@ -234,7 +221,12 @@ impl Ranking {
         let others = || all.iter().filter(|one| one.least() < one.most() && *one != own);
         // It has a level for itself, whatever its rank is, and those of others.
         let apart = |one: &RankRange| {
-            !fixed.iter().any(|rank| one.contains(*rank)) && !others().any(|two| two != one && one.meets(two))
+            let meets = |two: &RankRange| match one.between || two.between {
+                true => two.least() <= one.most() && one.least() <= two.most(),
+                false => one.ranks.iter().any(|rank| two.ranks.contains(rank)),
+            };
+            let ties = |rank: &u64| one.between || one.ranks.contains(rank);
+            !fixed.range(one.least()..=one.most()).any(ties) && !others().any(|two| two != one && meets(two))
         };
         let certain: BTreeSet<&RankRange> = others().filter(|one| one.most() < own.least() && apart(one)).collect();
         let possible: BTreeSet<&RankRange> = others().filter(|one| one.least() < own.most()).collect();

@@ -191,11 +191,11 @@ fn the_limit_of_a_region_with_a_ramp_relaxes_after_its_end() {
         let again = history.steps.iter().filter(|step| step.to == Some(0)).skip(1);
         for step in again {
             // On another processor, the step of the ramp precedes the arrival of the regions.
-            let periods = all.iter().filter_map(|(_, at, event)| match event {
+            let mut periods = all.iter().filter_map(|(_, at, event)| match event {
                 TraceEvent::Decision(DispatchDecision::Retime { period, .. }) if *at == step.at => Some(*period),
                 _ => None,
             });
-            assert_eq!(periods.last(), Some(Span::from_millis(100)));
+            assert_eq!(periods.next_back(), Some(Span::from_millis(100)));
         }
     }
 }

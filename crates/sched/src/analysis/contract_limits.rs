@@ -225,7 +225,7 @@ fn ranks(system: &System, plan: &ProcessorPlan, epoch: usize) -> Result<Vec<Kind
                 return Err("limits that relax, under this strategy");
             }
             let root = system.adapted_by(*id).filter(|_| periods.len() > 1);
-            let range = RankRange { root, ranks: urgencies.iter().map(|one| one.rank).collect(), relaxes: ramps };
+            let range = RankRange { root, ranks: urgencies.iter().map(|one| one.rank).collect(), between: ramps };
             *own = Some((first.class, range));
         }
         all.push(own);
