@@ -274,7 +274,7 @@ fn without_a_network_the_conditions_of_a_link_have_no_samples_and_the_report_has
     let text = std::fs::read_to_string(example("link-contract.toml")).unwrap();
     let mark = "{ set = \"link.drone-station.dscp\", to = \"AF41\" }";
     place.write("link.toml", text.replace("most = \"10Hz\" }]", &format!("most = \"10Hz\" }}, {mark}]")));
-    let ran = place.hyoshi(&format!("run link.toml --duration 2s --no-report --format json")).json();
+    let ran = place.hyoshi("run link.toml --duration 2s --no-report --format json").json();
     assert_eq!(changes(&ran)[0].1, "thin");
     let notes = ran["notes"].as_array().unwrap();
     let text = |note: &Value| note["text"].as_str().unwrap_or_default().to_owned();
