@@ -6,6 +6,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::delegate::ServantBehaviour;
 use crate::feedback::LatencyScope;
 use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
 use crate::predicate::Predicate;
@@ -175,6 +176,15 @@ pub enum ExternalAction {
         /// Its importance.
         importance: u32,
     },
+    /// A delegate has this behaviour while the region is active.
+    Behave {
+        /// The delegate, by its position.
+        delegate: u16,
+        /// An operation of its interface, or [`ALL_OPERATIONS`](crate::ALL_OPERATIONS).
+        operation: Box<str>,
+        /// The behaviour.
+        behaviour: ServantBehaviour,
+    },
 }
 
 impl ExternalAction {
@@ -186,6 +196,10 @@ impl ExternalAction {
             ExternalAction::Importance { program, importance } => {
                 let program = &contents.brokered.programs[program.index()].name;
                 format!("reservation.{program}.importance = {importance}")
+            }
+            ExternalAction::Behave { delegate, operation, behaviour } => {
+                let delegate = &contents.delegates[usize::from(*delegate)].name;
+                format!("delegate.{delegate}.{operation} = {behaviour}")
             }
         }
     }
@@ -285,7 +299,7 @@ impl Contract {
             | ConditionSource::Strategy(processor)
             | ConditionSource::Endangered(processor) => return *processor,
             ConditionSource::Set(condition) => {
-                let host = contents.conditions[usize::from(*condition)].measure.map(|measure| measure.host);
+                let host = contents.conditions[usize::from(*condition)].measure.map(|measure| measure.host(contents));
                 return host.map_or(self.processor, |host| self.processor_on(contents, host));
             }
         };
@@ -311,6 +325,9 @@ impl Contract {
                 ContractAction::External(ExternalAction::Importance { program, .. }) => {
                     let host = contents.brokered.programs[program.index()].host;
                     found.insert(self.processor_on(contents, host));
+                }
+                ContractAction::External(ExternalAction::Behave { delegate, .. }) => {
+                    found.insert(contents.delegates[usize::from(*delegate)].processor(contents));
                 }
                 ContractAction::Report { .. } | ContractAction::External(_) => {}
             }

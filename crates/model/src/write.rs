@@ -11,6 +11,7 @@ use crate::checked::System;
 use crate::contract::{
     Condition, ConditionSource, Contract, ContractAction, ContractRegion, ExternalAction, JobScope, Stay, WindowSummary,
 };
+use crate::delegate::ServantDelegate;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
@@ -20,7 +21,7 @@ use crate::hard_cap::OnOverload;
 use crate::ids::{HostId, OperationId, ProcessorId, ResourceId};
 use crate::network::{NetworkDevice, TrafficClass};
 use crate::object::{ClientCeiling, ClientName, ClientRates, ServedObject};
-use crate::outside::{HostMeasure, OutsideCondition};
+use crate::outside::{DelegateMeasure, HostMeasure, OutsideCondition, OutsideMeasure};
 use crate::program::{AdvocateWords, Broker};
 use crate::standby::Admissions;
 use crate::system::{
@@ -88,6 +89,7 @@ pub fn write(system: &System) -> String {
         }
     }
     system.objects.iter().for_each(|object| write_object(&mut text, object, &names));
+    system.delegates.iter().for_each(|one| write_delegate(&mut text, system, one));
     for link in &system.links {
         text.push_str("\n[[link]]\n");
         let host = |id: crate::ids::HostId| quoted(&plain(&system.hosts[id.index()].name));
@@ -292,6 +294,18 @@ fn write_object(text: &mut String, object: &ServedObject, names: &impl Fn(&[Oper
     }
 }
 
+fn write_delegate(text: &mut String, system: &System, delegate: &ServantDelegate) {
+    header(text, "delegate", &delegate.name);
+    line(text, "object", quoted(&plain(&system.objects[usize::from(delegate.object)].name)));
+    let behaviours = delegate.behaviours.iter();
+    let behaviours =
+        behaviours.map(|(name, behaviour)| format!("{} = {}", key_of(name), quoted(&behaviour.to_string())));
+    let behaviours: Vec<String> = behaviours.collect();
+    if !behaviours.is_empty() {
+        line(text, "behaviour", format!("{{ {} }}", behaviours.join(", ")));
+    }
+}
+
 fn client(ceiling: &ClientCeiling) -> String {
     let mut text = String::from("{ ");
     let _ = match &ceiling.client {
@@ -400,12 +414,15 @@ fn write_contract(text: &mut String, system: &System, one: &Contract, names: &dy
     }
 }
 
-/// `condition.NAME`, or `host.NAME.QUANTITY`.
+/// `condition.NAME`, `host.NAME.QUANTITY` or `delegate.NAME.QUANTITY`.
 fn condition_address(system: &System, condition: &OutsideCondition) -> String {
     match condition.measure {
         None => format!("condition.{}", plain(&condition.name)),
-        Some(HostMeasure { host, quantity }) => {
+        Some(OutsideMeasure::Host(HostMeasure { host, quantity })) => {
             format!("host.{}.{}", plain(&system.hosts[host.index()].name), quantity.name())
+        }
+        Some(OutsideMeasure::Delegate(DelegateMeasure { delegate, quantity })) => {
+            format!("delegate.{}.{}", plain(&system.delegates[usize::from(delegate)].name), quantity.name())
         }
     }
 }
@@ -510,6 +527,10 @@ fn external_action(system: &System, action: &ExternalAction) -> String {
         ExternalAction::Importance { program, importance } => {
             let address = format!("reservation.{}.importance", system.program(*program).name);
             alloc::vec![("set", quoted(&address)), ("to", importance.to_string())]
+        }
+        ExternalAction::Behave { delegate, operation, behaviour } => {
+            let address = format!("delegate.{}.{operation}", plain(&system.delegates[usize::from(*delegate)].name));
+            alloc::vec![("set", quoted(&address)), ("to", quoted(&behaviour.to_string()))]
         }
     })
 }

@@ -1,8 +1,8 @@
 //! Contracts: what the file means, and that it is written back.
 
 use hyoshi_model::{
-    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope, OperationId, Span,
-    Stay, WindowSummary, read,
+    ConditionSource, ContractAction, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope, OperationId,
+    OutsideMeasure, Span, Stay, WindowSummary, read,
 };
 
 const SYSTEM: &str = "name = 'contracts'
@@ -172,7 +172,7 @@ fn measured_conditions_and_outside_actions_are_read_as_written_and_written_as_re
     let one = &system.contracts[0];
     // Its host has the second processor.
     assert_eq!(one.processor.index(), 1);
-    let measured = |quantity| Some(HostMeasure { host: HostId(1), quantity });
+    let measured = |quantity| Some(OutsideMeasure::Host(HostMeasure { host: HostId(1), quantity }));
     let conditions: Vec<_> = system.conditions.iter().map(|one| (one.name.as_str(), one.measure)).collect();
     let temperature = ("host.station.temperature", measured(HostQuantity::Temperature));
     let asked = ("host.station.broker.asked", measured(HostQuantity::BrokerAsked));
@@ -220,4 +220,54 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
         let errors = read(&text, "x.toml", None).expect_err(to).to_string();
         assert!(errors.contains(error), "{to}: {errors}");
     }
+}
+
+#[test]
+fn delegates_are_read_as_written_and_contracts_watch_and_set_them() {
+    let text = "name = 'x'
+        [host.drone]
+        [host.station]
+        [processor.main]
+        host = 'drone'
+        [processor.ground]
+        host = 'station'
+        [operation.query]
+        on = 'ground'
+        called = true
+        deadline = '10ms'
+        wcet = '1ms'
+        [object.map]
+        operation = 'query'
+        endpoints = ['tcp/127.0.0.1:7473']
+        [delegate.front]
+        object = 'map'
+        behaviour = { '*' = 'thin:1/4', zoom = 'thin:30Hz', reset = 'refuse:no_permission' }
+        [contract.door]
+        on = 'main'
+        watch = { slow = { of = 'delegate.front.latency' }, often = { of = 'delegate.front.rate', max_age = '2s' } }
+        [[contract.door.region]]
+        name = 'closed'
+        enter = 'slow > often'
+        do = [{ set = 'delegate.front.zoom', to = 'refuse' }, { set = 'delegate.front.*', to = 'pass' }]
+        [[contract.door.region]]
+        name = 'open'
+        [[epoch]]
+        at = '5s'
+        set = { 'delegate.front.latency' = 0.5 }";
+    let system = read(text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let front = &system.delegates[0];
+    let behaviours = ["zoom", "reset", "locate"].map(|operation| front.behaviour(operation).to_string());
+    assert_eq!(behaviours, ["thin:33.333333ms", "refuse:NO_PERMISSION", "thin:1/4"]);
+    let contract = &system.contracts[0];
+    // Its host measures, and applies the behaviours.
+    let on = contract.conditions.iter().map(|one| contract.measured_on(&system, &one.of).index());
+    assert_eq!(on.collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(system.contract_routes().len(), 3);
+    let texts: Vec<_> = contract.external_actions().map(|(_, action)| action.text(&system)).collect();
+    assert_eq!(texts, ["delegate.front.zoom = refuse:TRANSIENT", "delegate.front.* = pass"]);
+    let place = system.conditions.iter().position(|one| one.name == "delegate.front.latency").unwrap();
+    assert_eq!(system.epochs[1].environment.condition(place), Some(500_000));
+    let written = hyoshi_model::write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    assert_eq!(again, system);
 }

@@ -35,6 +35,7 @@ mod payload;
 mod peer;
 mod peers;
 mod rates;
+mod servant_delegates;
 mod served;
 mod shared;
 mod strangers;

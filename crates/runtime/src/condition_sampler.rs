@@ -1,18 +1,21 @@
-//! Conditions that the host of a run measures: one thread at normal priority samples them, and sets them as operators set
+//! Conditions that the host of a run and its delegates measure: one thread at normal priority samples them, and sets them as operators set
 //! other conditions. So recordings have the samples, and replays repeat them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyoshi_model::{Condition, ConditionSource, Contract, HostQuantity, Span, System};
+use hyoshi_model::{
+    Condition, ConditionSource, Contract, DelegateMeasure, DelegateTotals, HostQuantity, Instant, OutsideMeasure, Span,
+    System,
+};
 use hyoshi_os::sensors::MachineSensors;
 use hyoshi_os::{MachineReader, SpawnedThread, Wake};
 
 use crate::common::CommonState;
 use crate::contract_control::ContractControl;
 use crate::ended::RunNote;
-use crate::region_actions::{BrokerAccess, BrokerLoad};
+use crate::region_actions::{BrokerAccess, BrokerLoad, DelegateAccess};
 
 /// The time between two samples, if contracts and ages do not need others.
 const EVERY: Span = Span::from_secs(1);
@@ -34,6 +37,7 @@ pub(crate) struct ConditionSampler {
 pub(crate) struct MeasureSources {
     pub sensors: Box<dyn MachineSensors>,
     pub broker: Option<Arc<dyn BrokerAccess>>,
+    pub delegates: Option<Arc<dyn DelegateAccess>>,
 }
 
 /// A measured condition, with the number of its samples.
@@ -41,7 +45,9 @@ pub(crate) struct MeasureSources {
 struct MeasuredCondition {
     /// Its position in the system.
     place: u16,
-    quantity: HostQuantity,
+    measure: OutsideMeasure,
+    /// What its delegate had counted at the last sample, and when.
+    last: Option<(DelegateTotals, Instant)>,
     samples: u64,
     failed: u64,
 }
@@ -81,7 +87,7 @@ impl ConditionSampler {
         };
         let measured = (0..).zip(&system.conditions).filter_map(|(place, condition)| {
             let measure = condition.measure.filter(|_| here(place).next().is_some())?;
-            Some(MeasuredCondition { place, quantity: measure.quantity, samples: 0, failed: 0 })
+            Some(MeasuredCondition { place, measure, last: None, samples: 0, failed: 0 })
         });
         let measured: Vec<MeasuredCondition> = measured.collect();
         let every = |(contract, condition): (&Contract, &Condition)| {
@@ -118,11 +124,20 @@ impl ConditionSampler {
     }
 
     fn sample(&mut self, cpu: &mut Option<MachineReader>) {
-        let needs_broker = self.measured.iter().any(|one| one.quantity.is_of_broker());
+        let is_of_broker =
+            |one: &MeasuredCondition| matches!(one.measure, OutsideMeasure::Host(of) if of.quantity.is_of_broker());
+        let needs_broker = self.measured.iter().any(is_of_broker);
         let broker = self.sources.broker.as_ref().filter(|_| needs_broker);
         let load = broker.and_then(|broker| broker.load());
         for one in &mut self.measured {
-            let value = match one.quantity {
+            let quantity = match one.measure {
+                OutsideMeasure::Host(measure) => measure.quantity,
+                OutsideMeasure::Delegate(measure) => {
+                    one.sample_delegate(measure, self.sources.delegates.as_deref(), &self.common, &self.contracts);
+                    continue;
+                }
+            };
+            let value = match quantity {
                 HostQuantity::Temperature => self.sources.sensors.temperature(),
                 HostQuantity::Battery => self.sources.sensors.battery(),
                 HostQuantity::Cpu => cpu.as_mut().and_then(MachineReader::since_last).map(|ppm| f64::from(ppm) / 1e6),
@@ -147,6 +162,29 @@ impl ConditionSampler {
             samples: one.samples,
         };
         failed.map(note).collect()
+    }
+}
+
+impl MeasuredCondition {
+    /// Without requests since the last sample there is no value, and nothing has failed.
+    fn sample_delegate(
+        &mut self,
+        measure: DelegateMeasure,
+        delegates: Option<&dyn DelegateAccess>,
+        common: &CommonState,
+        contracts: &ContractControl,
+    ) {
+        self.samples += 1;
+        let Some(totals) = delegates.and_then(|all| all.totals(measure.delegate)) else {
+            self.failed += 1;
+            return;
+        };
+        let now = common.now();
+        let (earlier, at) = self.last.replace((totals, now)).unwrap_or_default();
+        if let Some(value) = totals.value(earlier, now.since(at), measure.quantity) {
+            // Refused only after the end of the run.
+            drop(contracts.pass_condition(self.place, value.clamp(-1e9, 1e9)));
+        }
     }
 }
 

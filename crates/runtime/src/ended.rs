@@ -322,10 +322,11 @@ impl fmt::Display for RunNote {
                 write!(f, "contract `{}`, region `{}`: {outcome}", outcome.contract, outcome.region)
             }
             RunNote::Unmeasured { condition, failed, samples } if failed == samples => {
-                write!(
-                    f,
-                    "condition `{condition}` had no samples: this machine has no such sensor, or no broker answered"
-                )
+                let why = match condition.starts_with("delegate.") {
+                    true => "the program has no servant for the object",
+                    false => "this machine has no such sensor, or no broker answered",
+                };
+                write!(f, "condition `{condition}` had no samples: {why}")
             }
             RunNote::Unmeasured { condition, failed, samples } => {
                 write!(f, "{failed} of {samples} samples of condition `{condition}` failed")

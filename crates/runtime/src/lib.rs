@@ -158,7 +158,9 @@ pub use events::{EventFeed, EventInput, FeedControl, SuppliedEvent, SupplierCoun
 pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
-pub use region_actions::{ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, RegionCallback, RegionEvent};
+pub use region_actions::{
+    ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, DelegateAccess, RegionCallback, RegionEvent,
+};
 pub use remote::{
     ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,
     OutgoingOutput, Rejected,

@@ -19,7 +19,7 @@ use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, shortened};
 use crate::ids::{OperationId, ProcessorId};
-use crate::outside::HostQuantity;
+use crate::outside::{DelegateQuantity, HostQuantity};
 use crate::standby::Admissions;
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
@@ -193,6 +193,7 @@ fn address(path: &[String]) -> EntryLookup {
         "reservation" => return of_named("reservation", path),
         "link" => return of_named("link", path),
         "host" => return measured(path).unwrap_or_else(|| of_named("host", path)),
+        "delegate" => return measured(path).unwrap_or(EntryLookup::Wrong(path.len().min(3) - 1)),
         "condition" => return of_named("condition", path),
         _ => return EntryLookup::Wrong(0),
     }
@@ -213,10 +214,14 @@ fn address(path: &[String]) -> EntryLookup {
     }
 }
 
-/// `host.NAME.temperature`: a condition that the host measures, with that name.
+/// `host.NAME.temperature` or `delegate.NAME.rate`: a condition that the host or delegate measures, with that name.
 fn measured(path: &[String]) -> Option<EntryLookup> {
     let quantity = path.get(2..)?.join(".");
-    if HostQuantity::of_name(&quantity).is_some() {
+    let is_known = match path[0].as_str() {
+        "delegate" => DelegateQuantity::of_name(&quantity).is_some(),
+        _ => HostQuantity::of_name(&quantity).is_some(),
+    };
+    if is_known {
         return Some(EntryLookup::OfNamed("condition", path.join("."), "value"));
     }
     (quantity == "broker").then_some(EntryLookup::Incomplete)

@@ -74,7 +74,7 @@ pub enum Kind {
     Real,
     /// `true` or `false`.
     Truth,
-    /// The value of a setting: `true`, `false` or a whole number.
+    /// The value of a setting: `true`, `false`, a whole number or a text.
     SettingValue,
     /// `"25ms"`.
     Time,
@@ -128,6 +128,8 @@ pub enum Kind {
     NamedTables(&'static str),
     /// A list of tables of the section.
     Tables(&'static str),
+    /// A table of operations of an interface and behaviours of a delegate.
+    Behaviours,
     /// A table of names and texts, numbers, truths or lists of them.
     Values,
     /// Such a value.
@@ -242,6 +244,12 @@ pub const SECTIONS: &[Section] = &[
         doc: "An object of a program: requests to it are jobs.",
         keys: OBJECT,
     },
+    Section {
+        path: "delegate",
+        shape: Shape::Named,
+        doc: "A delegate around the servant of an object: what happens to requests before they become jobs.",
+        keys: DELEGATE,
+    },
     Section { path: "object.clients", shape: Shape::Inline, doc: "What a client may ask for.", keys: CLIENT },
     Section {
         path: "feedback",
@@ -348,6 +356,7 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("chain", "operations", "path"),
     ("object", "method", "methods"),
     ("object", "endpoint", "endpoints"),
+    ("delegate", "behaviours", "behaviour"),
     ("host", "net", "network"),
     ("host.gateway", "endpoints", "listen"),
     ("host.gateway", "publishes", "publish"),
@@ -1004,6 +1013,16 @@ const OBJECT: &[Key] = &[
     ),
 ];
 
+const DELEGATE: &[Key] = &[
+    key("object", Kind::Name("object"), Required, "The object."),
+    key(
+        "behaviour",
+        Kind::Behaviours,
+        Described("all requests pass"),
+        "By operation of its interface, or \"*\" for all others: \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\" or \"thin:10Hz\".",
+    ),
+];
+
 const CLIENT: &[Key] = &[
     key("certificate", Kind::Text, Described("by user or address"), "A name in its certificate, over TLS."),
     key("user", Kind::Text, Described("by certificate or address"), "Its user, over a Unix socket."),
@@ -1152,7 +1171,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.QUANTITY\" or \"condition.NAME\".",
+        "What it measures: \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.QUANTITY\", \"delegate.NAME.QUANTITY\" (latency, failure_ratio or rate) or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),
@@ -1209,7 +1228,7 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("a `report`, `call` or `run`"),
-        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\", \"operation.NAME.enabled\" or \"reservation.NAME.importance\".",
+        "The setting: \"operation.NAME.rate\", \"operation.NAME.repeat.legs\", \"operation.NAME.enabled\", \"reservation.NAME.importance\" or \"delegate.NAME.OPERATION\".",
     ),
     key(
         "most",
@@ -1221,8 +1240,8 @@ const ACTION: &[Key] = &[
     key(
         "to",
         Kind::SettingValue,
-        Described("an error with `enabled` and `importance`"),
-        "The value: `false` disables the operation; a number is an importance.",
+        Described("an error with `enabled`, `importance` and delegates"),
+        "The value: `false` disables the operation; a number is an importance; a text is the behaviour of a delegate.",
     ),
     key(
         "call",

@@ -1,17 +1,23 @@
-//! Conditions with values from outside: `[condition.NAME]`, and `host.NAME.QUANTITY` in `watch` of contracts.
+//! Conditions with values from outside: `[condition.NAME]`, and `host.NAME.QUANTITY` and
+//! `delegate.NAME.QUANTITY` in `watch` of contracts.
 
 use toml::de::DeValue;
 
 use super::log::Log;
 use super::qoskets::UsedQosket;
 use super::table::{Table, in_order};
+use crate::delegate::ServantDelegate;
 use crate::ids::HostId;
-use crate::outside::{HostMeasure, HostQuantity, OutsideCondition};
+use crate::outside::{DelegateMeasure, DelegateQuantity, HostMeasure, HostQuantity, OutsideCondition, OutsideMeasure};
 use crate::system::Host;
 
 /// The declared ones in the file's order, then measured ones, by their first use. Contracts are read later: epochs set
 /// these conditions.
-pub(super) fn read((top, qoskets): (&Table<'_>, &[UsedQosket<'_>]), hosts: &[Host]) -> Vec<OutsideCondition> {
+pub(super) fn read(
+    (top, qoskets): (&Table<'_>, &[UsedQosket<'_>]),
+    hosts: &[Host],
+    delegates: &[ServantDelegate],
+) -> Vec<OutsideCondition> {
     // These tables are checked when their values are read.
     let declared = top.named(&mut Log::default(), "condition");
     let declared = declared.iter().map(|(name, _)| OutsideCondition { name: name.value.to_string(), measure: None });
@@ -27,7 +33,9 @@ pub(super) fn read((top, qoskets): (&Table<'_>, &[UsedQosket<'_>]), hosts: &[Hos
                 DeValue::Array(several) if several.len() == 1 => several[0].get_ref().as_str(),
                 one => one.as_str(),
             });
-            let Some((name, measure)) = of.and_then(|name| Some((name, measure(name, hosts)?))) else { continue };
+            let Some((name, measure)) = of.and_then(|name| Some((name, measure(name, hosts, delegates)?))) else {
+                continue;
+            };
             if all[declared..].iter().all(|one| one.name != name) {
                 all.push(OutsideCondition { name: name.to_string(), measure: Some(measure) });
             }
@@ -36,9 +44,15 @@ pub(super) fn read((top, qoskets): (&Table<'_>, &[UsedQosket<'_>]), hosts: &[Hos
     all
 }
 
-/// What `host.NAME.QUANTITY` measures.
-fn measure(text: &str, hosts: &[Host]) -> Option<HostMeasure> {
+/// What `host.NAME.QUANTITY` or `delegate.NAME.QUANTITY` measures.
+fn measure(text: &str, hosts: &[Host], delegates: &[ServantDelegate]) -> Option<OutsideMeasure> {
+    if let Some((delegate, quantity)) = text.strip_prefix("delegate.").and_then(|rest| rest.split_once('.')) {
+        let delegate = delegates.iter().position(|one| one.name == delegate)? as u16;
+        let quantity = DelegateQuantity::of_name(quantity)?;
+        return Some(OutsideMeasure::Delegate(DelegateMeasure { delegate, quantity }));
+    }
     let (host, quantity) = text.strip_prefix("host.")?.split_once('.')?;
     let place = hosts.iter().position(|one| one.name == host)?;
-    Some(HostMeasure { host: HostId(place as u32), quantity: HostQuantity::of_name(quantity)? })
+    let quantity = HostQuantity::of_name(quantity)?;
+    Some(OutsideMeasure::Host(HostMeasure { host: HostId(place as u32), quantity }))
 }

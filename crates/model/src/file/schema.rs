@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, DefaultValue, Key, Kind, SECTIONS, Section, Shape};
-use crate::outside::HostQuantity;
+use crate::outside::{DelegateQuantity, HostQuantity};
 
 /// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
 /// tools. It has keys and their types; only the reader checks relations between keys.
@@ -98,7 +98,7 @@ fn kind(kind: Kind) -> Value {
         Kind::Number => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Kind::Real => json!({ "type": "number", "minimum": -1e9, "maximum": 1e9 }),
         Kind::Truth => json!({ "type": "boolean" }),
-        Kind::SettingValue => or(json!({ "type": "boolean" }), json!({ "type": "integer", "minimum": 0 })),
+        Kind::SettingValue => or(or(json!({ "type": "boolean" }), json!({ "type": "integer", "minimum": 0 })), text()),
         Kind::Time => time(),
         Kind::TimePair => pair(time()),
         Kind::TimeOrPair => or(time(), pair(time())),
@@ -124,6 +124,7 @@ fn kind(kind: Kind) -> Value {
         Kind::Tables(path) => list(table(path)),
         Kind::NamedTables(path) => json!({ "type": "object", "additionalProperties": table(path) }),
         Kind::NamesOr(_, path) => list(or(text(), table(path))),
+        Kind::Behaviours => json!({ "type": "object", "additionalProperties": text() }),
         Kind::Values => json!({ "type": "object" }),
         Kind::AnyValue => json!({}),
         Kind::Settings => settings(),
@@ -153,7 +154,10 @@ fn settings() -> Value {
     let names = HostQuantity::ALL.map(|(_, name)| name.replace('.', "\\."));
     let measured = format!("^host\\.[^.]+\\.({})$", names.join("|"));
     patterns.insert(measured, described(kind(Kind::Real), "A condition that the host measures in a run."));
-    let sections = ["operation", "reservation", "link", "host", "condition"]
+    let names = DelegateQuantity::ALL.map(|(_, name)| name);
+    let measured = format!("^delegate\\.[^.]+\\.({})$", names.join("|"));
+    patterns.insert(measured, described(kind(Kind::Real), "A condition that a delegate measures in a run."));
+    let sections = ["operation", "reservation", "link", "host", "delegate", "condition"]
         .map(|name| (name.to_string(), json!({ "type": "object" })));
     let sections: Map<_, _> = sections.into_iter().collect();
     json!({

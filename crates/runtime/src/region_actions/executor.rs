@@ -6,16 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{ExternalAction, Instant, ProgramId, Span};
+use hyoshi_model::{ExternalAction, Instant, Span};
 use hyoshi_os::WaitOutcome;
 use rtrb::Consumer;
 
 use super::commands::{Commands, PendingCommand};
-use super::{ActionLog, ActionOutcome, ActionsEnd, BrokerAccess, ReadyAction, RegionCallback, RegionEvent};
+use super::settings::{OutsideSetting, SettingTargets, SettingValue};
+use super::{ActionLog, ActionOutcome, ActionsEnd, ReadyAction, RegionCallback, RegionEvent};
 use crate::common::CommonState;
 use crate::ended::panic_text;
 
-/// The time after which a refused importance is requested again.
+/// The time after which a refused setting is requested again.
 const AGAIN: Span = Span::from_secs(1);
 
 /// Executes actions when regions begin.
@@ -24,13 +25,13 @@ pub(crate) struct ActionExecutor {
     rings: Vec<Consumer<ChangedRegion>>,
     actions: Vec<ReadyAction>,
     callbacks: BTreeMap<String, RegionCallback>,
-    broker: Option<Arc<dyn BrokerAccess>>,
+    targets: SettingTargets,
     /// `None` if no action is a command.
     pub commands: Option<Arc<Commands>>,
     /// By contract: its active regions, outer ones first.
     active: Vec<Vec<u16>>,
-    /// The importance of programs that regions set, as the broker has it.
-    importance: BTreeMap<ProgramId, u32>,
+    /// What regions set outside of the dispatcher, with the present values.
+    settings: BTreeMap<OutsideSetting, SettingValue>,
     pub log: ActionLog,
     pub end: ActionsEnd,
 }
@@ -46,7 +47,7 @@ impl ActionExecutor {
         common: Arc<CommonState>,
         rings: Vec<Consumer<ChangedRegion>>,
         actions: Vec<ReadyAction>,
-        (callbacks, broker): (BTreeMap<String, RegionCallback>, Option<Arc<dyn BrokerAccess>>),
+        (callbacks, targets): (BTreeMap<String, RegionCallback>, SettingTargets),
     ) -> Self {
         let system = &common.system;
         let outcome = |one: &ReadyAction| {
@@ -61,12 +62,8 @@ impl ActionExecutor {
             }
         };
         let log = ActionLog(Arc::new(Mutex::new(actions.iter().map(outcome).collect())));
-        let declared = actions.iter().filter_map(|one| match one.action {
-            ExternalAction::Importance { program, .. } => Some((program, system.program(program).importance)),
-            _ => None,
-        });
         ActionExecutor {
-            importance: declared.collect(),
+            settings: OutsideSetting::declared_of(system, &actions),
             commands: actions
                 .iter()
                 .any(|one| matches!(one.action, ExternalAction::Run { .. }))
@@ -77,7 +74,7 @@ impl ActionExecutor {
             rings,
             actions,
             callbacks,
-            broker,
+            targets,
             common,
         }
     }
@@ -98,11 +95,10 @@ impl ActionExecutor {
                 return;
             }
             // The broker may be absent for a while.
-            let refused = self.importance.iter().any(|(program, present)| self.wanted(*program).0 != *present);
-            let until = if refused { self.common.now() + AGAIN } else { Instant::NEVER };
+            let until = if self.has_refused() { self.common.now() + AGAIN } else { Instant::NEVER };
             let woken = self.common.actions.wait_until(self.common.clock(), until);
             if woken == WaitOutcome::TimedOut {
-                self.set_importance(None);
+                self.apply_settings(None);
             }
         }
     }
@@ -125,7 +121,7 @@ impl ActionExecutor {
                 }
             }
         }
-        self.set_importance(Some(change));
+        self.apply_settings(Some(change));
     }
 
     /// A region with this action has begun.
@@ -156,27 +152,25 @@ impl ActionExecutor {
                 }
                 None
             }
-            ExternalAction::Importance { .. } => None,
+            ExternalAction::Importance { .. } | ExternalAction::Behave { .. } => None,
         };
         if let Some((place, result)) = result {
             self.log.record(place, result);
         }
     }
 
-    /// Sets the importance of programs that the active regions want, or the declared one. Without a change it requests
-    /// again what was refused, and records only success.
-    fn set_importance(&mut self, change: Option<ChangedRegion>) {
-        for program in self.importance.keys().copied().collect::<Vec<_>>() {
-            let (wanted, by) = self.wanted(program);
-            if self.importance.get(&program) == Some(&wanted) {
+    /// Applies the settings of the active regions, or those of the file. Without a change it requests again what was
+    /// refused, and records only success.
+    fn apply_settings(&mut self, change: Option<ChangedRegion>) {
+        let system = &self.common.system;
+        for (setting, present) in &mut self.settings {
+            let (wanted, by) = setting.wanted(system, &self.actions, &self.active);
+            if *present == wanted {
                 continue;
             }
-            let result = match &self.broker {
-                Some(broker) => broker.set_importance(&self.common.system.program(program).name, wanted),
-                None => Err("the run has no CPU broker".to_owned()),
-            };
+            let result = self.targets.apply(system, setting, wanted);
             if result.is_ok() {
-                self.importance.insert(program, wanted);
+                *present = wanted;
             }
             let Some(change) = change else {
                 by.filter(|_| result.is_ok()).into_iter().for_each(|place| self.log.record(place, Ok(())));
@@ -185,7 +179,7 @@ impl ActionExecutor {
             // Without an active region: it ends the one of this change.
             let ended = |one: &ReadyAction| {
                 (one.contract, Some(one.region)) == (change.contract, change.from)
-                    && matches!(one.action, ExternalAction::Importance { program: of, .. } if of == program)
+                    && OutsideSetting::of(&one.action).is_some_and(|(of, _)| of == *setting)
             };
             match (by, result) {
                 (Some(place), result) => self.log.record(place, result),
@@ -199,19 +193,12 @@ impl ActionExecutor {
         }
     }
 
-    /// The importance of a program and its action: highest precedence first, then innermost region.
-    fn wanted(&self, program: ProgramId) -> (u32, Option<usize>) {
-        let contracts = &self.common.system.contracts;
-        let wants = self.actions.iter().enumerate().filter_map(|(place, one)| match one.action {
-            ExternalAction::Importance { program: of, importance } if of == program => {
-                let depth = self.active[usize::from(one.contract)].iter().position(|active| *active == one.region)?;
-                let precedence = contracts[usize::from(one.contract)].precedence;
-                let first = std::cmp::Reverse(one.contract);
-                Some(((precedence, first, depth), (importance, Some(place))))
-            }
-            _ => None,
-        });
-        let declared = (self.common.system.program(program).importance, None);
-        wants.max_by_key(|(rank, _)| *rank).map_or(declared, |(_, wanted)| wanted)
+    /// Whether a setting was refused.
+    fn has_refused(&self) -> bool {
+        let system = &self.common.system;
+        let is_refused = |(setting, present): (&OutsideSetting, &SettingValue)| {
+            setting.wanted(system, &self.actions, &self.active).0 != *present
+        };
+        self.settings.iter().any(is_refused)
     }
 }

@@ -1,7 +1,8 @@
-//! Actions of contracts outside of the dispatcher: callbacks, commands, and importance at the CPU broker.
+//! Actions of contracts outside of the dispatcher: callbacks, commands, importance at the CPU broker, and behaviours of
+//! delegates.
 //!
 //! ```text
-//! section of a processor ─► ring of changed regions ─► one thread at normal priority ─► callback, command, broker
+//! section of a processor ─► ring of changed regions ─► one thread at normal priority ─► callback, command, setting
 //! ```
 //!
 //! The thread executes the actions of a region once, when the region begins, in the order of the changes of each
@@ -9,6 +10,7 @@
 
 mod commands;
 mod executor;
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{Contract, ExternalAction, Instant, ProcessorId, System};
+use hyoshi_model::{Contract, DelegateTotals, ExternalAction, Instant, ProcessorId, ServantBehaviour, System};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::common::CommonState;
@@ -25,6 +27,7 @@ use crate::start_error::StartError;
 pub use commands::COMMAND_LIMIT;
 pub(crate) use commands::Commands;
 pub(crate) use executor::ActionExecutor;
+use settings::SettingTargets;
 
 /// The changes of regions of one processor that wait for the thread.
 const RING: usize = 1_024;
@@ -79,6 +82,16 @@ pub trait BrokerAccess: Send + Sync {
     fn set_importance(&self, program: &str, importance: u32) -> Result<(), String>;
 }
 
+/// The delegates around the servants of this program. Calls are short.
+pub trait DelegateAccess: Send + Sync {
+    /// What a delegate has counted, by its position in the system; `None` if the program does not serve its object.
+    fn totals(&self, delegate: u16) -> Option<DelegateTotals>;
+
+    /// Sets the behaviour of a delegate for an operation, or for all others ([`ALL_OPERATIONS`](hyoshi_model::ALL_OPERATIONS));
+    /// `None`: that of the file. False if the program does not serve its object.
+    fn set_behaviour(&self, delegate: u16, operation: &str, behaviour: Option<ServantBehaviour>) -> bool;
+}
+
 /// What a run may do outside of the dispatcher.
 #[derive(Default)]
 pub(crate) struct RegionActions {
@@ -86,6 +99,7 @@ pub(crate) struct RegionActions {
     /// Whether contracts may run commands.
     pub commands: bool,
     pub broker: Option<Arc<dyn BrokerAccess>>,
+    pub delegates: Option<Arc<dyn DelegateAccess>>,
 }
 
 /// The results of one action of a region.
@@ -170,19 +184,25 @@ struct ReadyAction {
 }
 
 /// The processor whose changes of regions cause an action: that of the contract. If another process evaluates it: a
-/// processor on the host of the reservation.
+/// processor on the host of the reservation, or of the delegate. `None` if this process does not execute it.
 fn executed_on(
     system: &System,
     here: &BTreeSet<ProcessorId>,
     contract: &Contract,
     action: &ExternalAction,
-) -> ProcessorId {
-    match action {
+) -> Option<ProcessorId> {
+    let on = match action {
+        ExternalAction::Behave { delegate, .. } => {
+            let served_on = system.delegates[usize::from(*delegate)].processor(system);
+            let is_evaluated_here = here.contains(&served_on) && here.contains(&contract.processor);
+            if is_evaluated_here { contract.processor } else { served_on }
+        }
         ExternalAction::Importance { program, .. } if !here.contains(&contract.processor) => {
             contract.processor_on(system, system.program(*program).host)
         }
         _ => contract.processor,
-    }
+    };
+    here.contains(&on).then_some(on)
 }
 
 impl RegionActions {
@@ -196,8 +216,7 @@ impl RegionActions {
         }
         let mut actions = Vec::new();
         for (place, contract) in (0..).zip(&system.contracts) {
-            let is_here =
-                |(_, action): &(u16, &ExternalAction)| here.contains(&executed_on(system, here, contract, action));
+            let is_here = |(_, action): &(u16, &ExternalAction)| executed_on(system, here, contract, action).is_some();
             for (region, action) in contract.external_actions().filter(is_here) {
                 let path = self.program(system, (contract, region), action)?;
                 actions.push(ReadyAction { contract: place, region, action: action.clone(), path });
@@ -226,7 +245,7 @@ impl RegionActions {
             |one: &ReadyAction| executed_on(&system, here, &system.contracts[usize::from(one.contract)], &one.action);
         let mut rings: Vec<Consumer<ChangedRegion>> = Vec::new();
         let mut producers = BTreeMap::new();
-        for processor in actions.iter().map(on) {
+        for processor in actions.iter().filter_map(on) {
             producers.entry(processor).or_insert_with(|| {
                 let (producer, consumer) = RingBuffer::new(RING);
                 rings.push(consumer);
@@ -234,7 +253,8 @@ impl RegionActions {
             });
         }
         let callbacks = std::mem::take(&mut self.callbacks);
-        let executor = ActionExecutor::new(common.clone(), rings, actions, (callbacks, self.broker));
+        let targets = SettingTargets { broker: self.broker, delegates: self.delegates };
+        let executor = ActionExecutor::new(common.clone(), rings, actions, (callbacks, targets));
         Ok(Some((executor, producers)))
     }
 
@@ -258,7 +278,9 @@ impl RegionActions {
                 region: region(),
                 reason,
             }),
-            ExternalAction::Call { .. } | ExternalAction::Importance { .. } => Ok(PathBuf::new()),
+            ExternalAction::Call { .. } | ExternalAction::Importance { .. } | ExternalAction::Behave { .. } => {
+                Ok(PathBuf::new())
+            }
         }
     }
 }

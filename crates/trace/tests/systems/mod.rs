@@ -94,7 +94,9 @@ pub fn periodic(operations: usize) -> System {
         conditions: Vec::new(),
         contracts: Vec::new(),
         brokered: Default::default(),
+        delegates: Vec::new(),
         objects: Vec::new(),
+        delegates: Vec::new(),
         events: Vec::new(),
         idle_states: Default::default(),
         epochs: vec![Epoch {

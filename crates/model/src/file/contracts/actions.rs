@@ -59,7 +59,8 @@ impl ContractReader<'_, '_> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
                              { set = \"operation.NAME.repeat.legs\", most = 2 }, \
                              { set = \"operation.NAME.enabled\", to = false }, \
-                             { set = \"reservation.NAME.importance\", to = 9 }, { call = \"...\" }, \
+                             { set = \"reservation.NAME.importance\", to = 9 }, \
+                             { set = \"delegate.NAME.OPERATION\", to = \"refuse\" }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }";
         let table = open(log, "contract.region.do", "do", item)?;
         let keys = |keys: &[&str]| keys.iter().any(|key| table.get(key).is_some());

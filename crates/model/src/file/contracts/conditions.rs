@@ -86,7 +86,8 @@ impl ContractReader<'_, '_> {
     fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<ConditionSource> {
         const KNOWN: &str = "write \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \
                              \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, \
-                             critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.temperature\" or \"condition.NAME\"";
+                             critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.temperature\", \"delegate.NAME.KEY\" \
+                             (latency, failure_ratio or rate) or \"condition.NAME\"";
         // A single text has no place of its own.
         let several = of.value.len() > 1;
         let at = |text: &AtPlace<_>| AtPlace::new(text.value, if several { text.place } else { of.place });
@@ -97,6 +98,9 @@ impl ContractReader<'_, '_> {
                 let declared = self.contents.conditions.iter().filter(|one| one.measure.is_none());
                 let names = Names::new("condition", declared.map(|one| one.name.as_str()));
                 return names.find(log, AtPlace::new(name, text.place)).map(|place| ConditionSource::Set(place as u16));
+            }
+            if text.value.starts_with("delegate.") && !several {
+                return self.measured_by_delegate(log, text);
             }
             if text.value.starts_with("host.") && !several {
                 return self.measured_by_host(log, text);

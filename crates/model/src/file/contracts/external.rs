@@ -1,15 +1,15 @@
-//! What contracts measure and do outside of the dispatcher: quantities of hosts; `call`, `run`, and the importance of a
-//! reservation.
+//! What contracts measure and do outside of the dispatcher: quantities of hosts; `call`, `run`, the importance of a
+//! reservation, and behaviours of delegates.
 
-use super::{ContractReader, addressed};
+use super::{Addressed, ContractReader, addressed};
 use crate::contract::{ConditionSource, ExternalAction};
-use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::names::Names;
 use crate::file::table::Table;
 use crate::file::value::{InputValue, shortened};
+use crate::file::{delegates, limits};
 use crate::ids::{HostId, ProcessorId, ProgramId};
-use crate::outside::HostQuantity;
+use crate::outside::{DelegateQuantity, HostQuantity};
 
 impl ContractReader<'_, '_> {
     /// `None` if the entry of `do` is another action; `Some(None)`, logged, if it is wrong. `has` is true if one of the
@@ -37,6 +37,14 @@ impl ContractReader<'_, '_> {
         }
         let set = table.get("set").and_then(|value| value.get_ref().as_str())?;
         let address = addressed(AtPlace::new(set, table.place_of("set")))?;
+        if address.section == "delegate" {
+            if has(&["least", "most", "report"]) || table.get("to").is_none() {
+                log.error(address.place, format!("the action sets no behaviour of `{}`", shortened(set)))
+                    .help("write { set = \"delegate.NAME.OPERATION\", to = \"refuse\" }");
+                return Some(None);
+            }
+            return Some(self.behave(log, table, &address));
+        }
         if address.section != "reservation" {
             return None;
         }
@@ -57,12 +65,47 @@ impl ContractReader<'_, '_> {
         Some(ExternalAction::Importance { program: ProgramId(program), importance: to.value as u32 })
     }
 
+    fn behave(&mut self, log: &mut Log, table: &Table<'_>, address: &Addressed<'_>) -> Option<ExternalAction> {
+        let names = Names::new("delegate", self.contents.delegates.iter().map(|one| one.name.as_str()));
+        let delegate = names.find(log, AtPlace::new(address.name, address.place))?;
+        if !delegates::operation_name(log, AtPlace::new(address.key, address.place)) {
+            return None;
+        }
+        let to = table.required(log, "to", InputValue::text)?;
+        let behaviour = delegates::behaviour(log, to)?;
+        let processor = self.contents.delegates[delegate as usize].processor(self.contents);
+        self.processor = self.processor.or(Some(processor));
+        Some(ExternalAction::Behave { delegate: delegate as u16, operation: address.key.into(), behaviour })
+    }
+
+    /// `delegate.NAME.QUANTITY`.
+    pub(super) fn measured_by_delegate(&mut self, log: &mut Log, of: AtPlace<&str>) -> Option<ConditionSource> {
+        let conditions = &self.contents.conditions;
+        let found = conditions.iter().position(|one| one.measure.is_some() && one.name == of.value);
+        if let Some(place) = found {
+            let host = conditions[place].measure?.host(self.contents);
+            self.must_have_processor(log, host, of.place)?;
+            return Some(ConditionSource::Set(place as u16));
+        }
+        let rest = of.value.strip_prefix("delegate.")?;
+        let (name, quantity) = rest.split_once('.').unwrap_or((rest, ""));
+        if DelegateQuantity::of_name(quantity).is_none() {
+            let known = DelegateQuantity::ALL.map(|(_, name)| name).join(", ");
+            log.error(of.place, format!("unknown quantity `{}` of a delegate", shortened(quantity)))
+                .help(format!("write \"delegate.NAME.QUANTITY\" with one of: {known}"));
+            return None;
+        }
+        let names = Names::new("delegate", self.contents.delegates.iter().map(|one| one.name.as_str()));
+        names.find(log, AtPlace::new(name, of.place))?;
+        None
+    }
+
     /// `host.NAME.QUANTITY`.
     pub(super) fn measured_by_host(&mut self, log: &mut Log, of: AtPlace<&str>) -> Option<ConditionSource> {
         let conditions = &self.contents.conditions;
         let found = conditions.iter().position(|one| one.measure.is_some() && one.name == of.value);
         if let Some(place) = found {
-            let host = conditions[place].measure?.host;
+            let host = conditions[place].measure?.host(self.contents);
             self.must_have_processor(log, host, of.place)?;
             return Some(ConditionSource::Set(place as u16));
         }
