@@ -446,6 +446,7 @@ impl Order for JobOrder {
         });
         // The period of a registered client.
         let mut paced_by = None;
+        let named = request.operation();
         let (operation, admitted, delegate) = {
             let bindings = self.0.bindings.lock();
             // The binding is not from `bind`: the request is dropped, which refuses it.
@@ -453,7 +454,6 @@ impl Order for JobOrder {
             if bound.ceilings.as_ref().is_some_and(|ceilings| !ceilings.is_reached(&request, bound.of)) {
                 return request.refuse(SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT));
             }
-            let named = request.operation();
             let except = bound.except.iter().find(|(idl, _)| idl == named);
             let operations = except.map_or(&bound.default, |(_, operations)| operations);
             let now = monotonic().as_nanos();
@@ -489,7 +489,7 @@ impl Order for JobOrder {
             (Err(exception), _) | (_, Err(exception)) => return request.refuse(exception),
         };
         // Last: it does not count requests beyond the limits of their clients.
-        let passed = match delegate.map(|delegate| delegate.admit(&request)).transpose() {
+        let passed = match delegate.map(|delegate| delegate.admit(named, !request.wants_reply())).transpose() {
             Ok(passed) => passed,
             Err(exception) => return request.refuse(exception),
         };

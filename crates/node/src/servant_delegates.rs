@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hyoshi_model::{ALL_OPERATIONS, DelegateTotals, Instant, ServantBehaviour, ServantDelegate, System};
 use hyoshi_orb::behaviour::{Behaviour, DelegateDecision, DelegateId, DelegateOutcome, Delegates, OperationDelegate};
-use hyoshi_orb::{OrderedRequest, SystemException, SystemKind, minor};
+use hyoshi_orb::{SystemException, SystemKind, minor};
 use hyoshi_os::PiMutex;
 use hyoshi_os::clock::monotonic;
 use hyoshi_runtime::DelegateAccess;
@@ -106,9 +106,7 @@ impl RequestDelegate {
     /// # Errors
     ///
     /// The exception for its client.
-    pub fn admit(self: &Arc<Self>, request: &OrderedRequest) -> Result<PassedRequest, SystemException> {
-        let is_oneway = !request.wants_reply();
-        let operation = request.operation();
+    pub fn admit(self: &Arc<Self>, operation: &str, is_oneway: bool) -> Result<PassedRequest, SystemException> {
         let (began, id, decision) = {
             let mut state = self.state.lock();
             // Under the lock: times of requests must not go back.

@@ -5,10 +5,10 @@ use crate::tracking;
 use std::sync::{Arc, Mutex};
 
 use hyoshi_model::Span;
-use hyoshi_orb::behaviour::{Behaviour, CallDelegateError, CallDelegates, OperationDelegate};
+use hyoshi_orb::behaviour::{Behaviour, OperationDelegate};
 use hyoshi_orb::{
-    Around, Call, ClientInterceptor, Invoked, Orb, Outgoing, Replied, ServerInterceptor, ServiceContexts,
-    StubOperation, SystemException, SystemKind, minor,
+    Around, Call, CallDelegateError, CallDelegates, ClientInterceptor, Invoked, Orb, Outgoing, Replied,
+    ServerInterceptor, ServiceContexts, StubOperation, SystemException, SystemKind, minor,
 };
 use tracking::*;
 

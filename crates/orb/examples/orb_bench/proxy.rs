@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use hyoshi_model::Instant as ClockInstant;
-use hyoshi_orb::Orb;
-use hyoshi_orb::behaviour::{Behaviour, CallDelegates, DelegateOutcome, Delegates};
+use hyoshi_orb::behaviour::{Behaviour, DelegateOutcome, Delegates};
 use hyoshi_orb::proxy::{IiopProxy, ProxySettings};
+use hyoshi_orb::{CallDelegates, Orb};
 use hyoshi_os::{Clock, MonotonicClock};
 
 use crate::tracking::*;

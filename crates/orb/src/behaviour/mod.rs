@@ -1,5 +1,5 @@
 //! Delegates: what happens to requests between clients and an object, for each operation. Plain state machines without
-//! I/O: a proxy drives them, a node, and [`CallDelegates`].
+//! I/O: a proxy drives them, a node, and [`CallDelegates`](crate::CallDelegates).
 //!
 //! ```text
 //!   request ──► Delegates::request ──► DelegateDecision: pass, refuse, drop, redirect, delay, mark, answer from the cache
@@ -7,7 +7,6 @@
 //! ```
 
 mod cache;
-mod calls;
 mod delegates;
 mod measured;
 
@@ -20,7 +19,6 @@ use hyoshi_model::{Refusal, ServantBehaviour, Span, quantity};
 use hyoshi_wire::SystemKind;
 
 pub use cache::{CacheLimits, ReplyCache};
-pub use calls::{CallDelegateError, CallDelegates};
 pub(crate) use delegates::IMPLICIT_OPERATIONS;
 pub use delegates::{DelegateDecision, DelegateId, Delegates, MOST_OPERATIONS, OperationDelegate};
 pub use measured::{DelegateMeasurements, DelegateOutcome};

@@ -9,7 +9,7 @@ use hyoshi_os::PiMutex;
 use hyoshi_os::clock::monotonic;
 use hyoshi_wire::{SystemException, SystemKind};
 
-use super::{Behaviour, DelegateDecision, DelegateOutcome, Delegates, OperationDelegate};
+use crate::behaviour::{Behaviour, DelegateDecision, DelegateOutcome, Delegates, OperationDelegate};
 use crate::interface::{Around, Interface, Invoked};
 use crate::raises::Raises;
 use crate::{minor, waits};
