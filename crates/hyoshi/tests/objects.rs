@@ -110,3 +110,102 @@ fn requests_that_wait_or_run_are_shown_to_the_owner_of_the_run() {
     assert!(gone.err.contains("no node answers at unix:") && gone.err.contains("help: "), "{}", gone.err);
     assert!(place.hyoshi("orb watch --every 1ms").exits(2).err.contains("100ms"));
 }
+
+/// A delegate that thins out `place`, and a contract that refuses `locate` from 1 s on.
+const DELEGATE: &str = r#"
+[delegate.front]
+object    = "map"
+behaviour = { place = "thin:1/2" }
+[condition.mode]
+value = 0
+[contract.door]
+on     = "drive"
+period = "20ms"
+watch  = { mode = { of = "condition.mode" }, often = { of = "delegate.front.rate", max_age = "1s" } }
+[[contract.door.region]]
+name  = "closed"
+enter = "mode > 0"
+do    = [{ set = "delegate.front.locate", to = "refuse" }]
+[[contract.door.region]]
+name = "busy"
+enter = "often > 1"
+[[contract.door.region]]
+name = "open"
+[[epoch]]
+at  = "1s"
+set = { "condition.mode.value" = 1 }
+"#;
+
+fn write_with_delegate(place: &Place) {
+    write(place);
+    let text = std::fs::read_to_string(place.path().join("rt-objects.toml")).unwrap();
+    place.write("rt-objects.toml", text + DELEGATE);
+}
+
+fn notes(report: &Value, topic: &str) -> Vec<String> {
+    let all = report["notes"].as_array().unwrap().iter().filter(|note| note["topic"] == topic);
+    all.map(|note| note["text"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// What `front` reports of an operation: requests, passed, refused.
+fn delegated(report: &Value, operation: &str) -> [u64; 3] {
+    let notes = notes(report, "delegates");
+    let start = format!("front: {operation}: ");
+    let note = notes.iter().find_map(|note| note.strip_prefix(&start)).unwrap_or_else(|| panic!("{notes:?}"));
+    let counts = note.split(';').next().unwrap().split(", ");
+    let of = |what: &str| {
+        let found = counts.clone().find_map(|count| count.strip_suffix(what));
+        found.map_or(0, |count| count.trim().parse().unwrap())
+    };
+    ["requests", "passed", "refused"].map(of)
+}
+
+#[test]
+fn a_delegate_of_the_file_decides_about_calls_and_a_region_changes_its_behaviour() {
+    let _alone = alone();
+    let place = Place::new();
+    write_with_delegate(&place);
+    let words = "run rt-objects.toml --share-cpu --no-report --record run.hyo --format json";
+    let run = Ended::of(words, &program(&place, words).output().unwrap());
+    assert!(run.code <= 1, "{}", run.err);
+    let run = run.json();
+    let [placed, passed, refused] = delegated(&run, "place");
+    assert!(placed >= 10 && passed == placed.div_ceil(2) && refused == placed / 2, "{placed}: {passed}, {refused}");
+    let [located, passed, refused] = delegated(&run, "locate");
+    assert!(passed >= 20 && refused >= 20 && passed + refused == located, "{located}: {passed}, {refused}");
+    assert_eq!(notes(&run, "contracts"), ["door.closed: delegate.front.locate = refuse:TRANSIENT: done once"]);
+    // A refused call has no job of the method; its caller goes on.
+    assert!(jobs(&run, "locate@steer") <= passed && jobs(&run, "steer") >= 60, "{run}");
+    place.hyoshi("trace replay run.hyo").exits(0);
+    place.hyoshi("sim rt-objects.toml --no-report --duration 2s").exits(0);
+}
+
+#[test]
+fn the_host_of_a_delegate_follows_the_region_that_another_host_evaluates() {
+    let _alone = alone();
+    let place = Place::new();
+    write_with_delegate(&place);
+    let words = "run rt-objects.toml --share-cpu --no-report --host base --format json";
+    let base = program(&place, words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let words = "run rt-objects.toml --share-cpu --no-report --host rover --format json";
+    let rover = Ended::of(words, &program(&place, words).output().unwrap());
+    assert!(rover.code <= 1, "{}", rover.err);
+    let base = Ended::of("base", &base.wait_with_output().unwrap()).json();
+    let [located, passed, refused] = delegated(&base, "locate");
+    assert!(passed >= 20 && refused >= 20 && passed + refused == located, "{located}: {passed}, {refused}");
+    assert!(notes(&base, "contracts")[0].contains("refuse:TRANSIENT: done once"), "{base}");
+    // The rover knows the delegate's rate before the region begins.
+    let rover = rover.json();
+    assert!(notes(&rover, "delegates").is_empty() && rover.to_string().contains("busy"), "{rover}");
+}
+
+#[test]
+fn a_behaviour_for_an_operation_that_the_interface_lacks_stops_the_start() {
+    let place = Place::new();
+    write_with_delegate(&place);
+    let text = std::fs::read_to_string(place.path().join("rt-objects.toml")).unwrap();
+    place.write("rt-objects.toml", text.replace("delegate.front.locate", "delegate.front.locat"));
+    let words = "run rt-objects.toml --share-cpu --no-report";
+    let run = Ended::of(words, &program(&place, words).output().unwrap());
+    assert!(run.code == 2 && run.err.contains("has a behaviour for `locat`"), "{} {}", run.code, run.err);
+}

@@ -222,6 +222,10 @@ fn check(contents: &Contents) {
         let known = one.all_operations().all(|id| id.index() < contents.operations.len());
         assert!(known, "object `{}` must have operations of the system", one.name);
     }
+    for one in &contents.delegates {
+        let known = contents.objects.get(usize::from(one.object)).is_some_and(|object| !object.operations.is_empty());
+        assert!(known, "delegate `{}` must be around an object of the system", one.name);
+    }
     for Link { between: (one, other), .. } in &contents.links {
         assert!(host(*one) && host(*other), "a link must be between hosts of the system");
     }
@@ -302,6 +306,9 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             }
             ContractAction::External(ExternalAction::MarkLink { link, .. }) => {
                 usize::from(*link) < contents.links.len()
+            }
+            ContractAction::External(ExternalAction::Behave { delegate, .. }) => {
+                usize::from(*delegate) < contents.delegates.len()
             }
             ContractAction::External(ExternalAction::Run { command }) => !command.is_empty(),
             ContractAction::External(ExternalAction::Call { .. }) => true,

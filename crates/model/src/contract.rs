@@ -6,10 +6,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::delegate::ServantBehaviour;
 use crate::feedback::{FeedbackAlgorithm, LatencyScope};
 use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
 use crate::network::Dscp;
-use crate::outside::{HostMeasure, LinkMeasure, OutsideMeasure, ReservationMeasure};
+use crate::outside::{LinkMeasure, OutsideMeasure};
 use crate::predicate::Predicate;
 use crate::reservation::Share;
 use crate::system::Contents;
@@ -283,6 +284,15 @@ pub enum ExternalAction {
         /// The class.
         dscp: Dscp,
     },
+    /// A delegate has this behaviour while the region is active.
+    Behave {
+        /// The delegate, by its position.
+        delegate: u16,
+        /// An operation of its interface, or [`ALL_OPERATIONS`](crate::ALL_OPERATIONS).
+        operation: Box<str>,
+        /// The behaviour.
+        behaviour: ServantBehaviour,
+    },
 }
 
 impl ExternalAction {
@@ -299,6 +309,10 @@ impl ExternalAction {
                 let (one, other) = contents.links[usize::from(*link)].between;
                 let [one, other] = [one, other].map(|host| &contents.hosts[host.index()].name);
                 format!("link.{one}-{other}.dscp = {dscp}")
+            }
+            ExternalAction::Behave { delegate, operation, behaviour } => {
+                let delegate = &contents.delegates[usize::from(*delegate)].name;
+                format!("delegate.{delegate}.{operation} = {behaviour}")
             }
         }
     }
@@ -454,15 +468,12 @@ impl Contract {
     /// first one of the two with a processor.
     fn sampled_on(&self, contents: &Contents, measure: OutsideMeasure) -> ProcessorId {
         let host = match measure {
-            OutsideMeasure::Host(HostMeasure { host, .. }) => host,
-            OutsideMeasure::Reservation(ReservationMeasure { program, .. }) => {
-                contents.brokered.programs[program.index()].host
-            }
             OutsideMeasure::Link(LinkMeasure { link, .. }) => {
                 let (one, other) = contents.links[usize::from(link)].between;
                 let own = contents.processor(self.processor).host;
                 if other == own || !contents.has_processor(one) { other } else { one }
             }
+            _ => measure.host(contents),
         };
         self.processor_on(contents, host)
     }
@@ -493,6 +504,9 @@ impl Contract {
                     let (one, other) = contents.links[usize::from(*link)].between;
                     let hosts = [one, other].into_iter().filter(|host| contents.has_processor(*host));
                     found.extend(hosts.map(|host| self.processor_on(contents, host)));
+                }
+                ContractAction::External(ExternalAction::Behave { delegate, .. }) => {
+                    found.insert(contents.delegates[usize::from(*delegate)].processor(contents));
                 }
                 ContractAction::Report { .. } | ContractAction::External(_) => {}
             }

@@ -53,6 +53,7 @@ mod checked;
 pub mod contract;
 pub mod control_group;
 pub mod costs;
+pub mod delegate;
 pub mod endpoint;
 pub mod event;
 pub mod execution_time;
@@ -84,6 +85,7 @@ pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,
 };
 pub use costs::Costs;
+pub use delegate::{ALL_OPERATIONS, DelegateTotals, Refusal, ServantBehaviour, ServantDelegate, Thinning};
 pub use endpoint::{Address, Endpoint, EndpointError};
 pub use event::Event;
 pub use execution_time::ExecutionTime;
@@ -103,8 +105,8 @@ pub use ids::*;
 pub use network::{Dscp, NetworkDevice, TrafficClass};
 pub use object::{ClientCeiling, ClientName, ClientRates, ServedObject};
 pub use outside::{
-    HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition, OutsideMeasure, ReservationMeasure,
-    ReservationQuantity,
+    DelegateMeasure, DelegateQuantity, HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition,
+    OutsideMeasure, ReservationMeasure, ReservationQuantity,
 };
 pub use program::{AdvocateWords, Broker, Brokered, Program};
 pub use reservation::{Reservation, ReservationError, Share};

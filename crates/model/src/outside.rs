@@ -1,13 +1,15 @@
-//! Conditions of contracts with values from outside: set by epochs, operators and programs, or measured by a host.
+//! Conditions of contracts with values from outside: set by epochs, operators and programs, or measured by a
+//! host or a delegate.
 
 use alloc::string::String;
 
 use crate::ids::{HostId, ProgramId};
+use crate::system::Contents;
 
 /// A condition with values from outside of the dispatcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideCondition {
-    /// Its name; `host.NAME.temperature` and similar for a measured one. Names of others have no dots.
+    /// Its name; `host.NAME.temperature`, `delegate.NAME.rate` and similar for a measured one. Names of others have no dots.
     pub name: String,
     /// What is measured; `None` if epochs, operators and programs set it.
     pub measure: Option<OutsideMeasure>,
@@ -22,6 +24,24 @@ pub enum OutsideMeasure {
     Link(LinkMeasure),
     /// A quantity of a reservation.
     Reservation(ReservationMeasure),
+    /// A quantity of the requests to an object.
+    Delegate(DelegateMeasure),
+}
+
+impl OutsideMeasure {
+    /// The host of the sensor, of the program or of the servant; of a link its first one with a processor.
+    pub fn host(self, contents: &Contents) -> HostId {
+        match self {
+            OutsideMeasure::Host(HostMeasure { host, .. }) => host,
+            OutsideMeasure::Link(LinkMeasure { link, .. }) => contents.first_end(link.into()),
+            OutsideMeasure::Reservation(ReservationMeasure { program, .. }) => {
+                contents.brokered.programs[program.index()].host
+            }
+            OutsideMeasure::Delegate(DelegateMeasure { delegate, .. }) => {
+                contents.processor(contents.delegates[usize::from(delegate)].processor(contents)).host
+            }
+        }
+    }
 }
 
 /// What the nodes of its hosts measure of a link.
@@ -40,6 +60,45 @@ pub struct ReservationMeasure {
     pub program: ProgramId,
     /// The quantity.
     pub quantity: ReservationQuantity,
+}
+
+/// What a delegate measures, since the last sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelegateMeasure {
+    /// The delegate, by its position.
+    pub delegate: u16,
+    /// The quantity.
+    pub quantity: DelegateQuantity,
+}
+
+/// A quantity of a delegate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DelegateQuantity {
+    /// The mean time from the arrival of a request to its reply, in seconds.
+    Latency,
+    /// The share of passed requests that got a system exception or no reply.
+    FailureRatio,
+    /// Requests per second, also those that do not pass.
+    Rate,
+}
+
+impl DelegateQuantity {
+    /// All, with their names in files.
+    pub const ALL: [(DelegateQuantity, &str); 3] = [
+        (DelegateQuantity::Latency, "latency"),
+        (DelegateQuantity::FailureRatio, "failure_ratio"),
+        (DelegateQuantity::Rate, "rate"),
+    ];
+
+    /// The quantity of a name in files.
+    pub fn of_name(name: &str) -> Option<DelegateQuantity> {
+        DelegateQuantity::ALL.into_iter().find(|(_, known)| *known == name).map(|(quantity, _)| quantity)
+    }
+
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        DelegateQuantity::ALL[self as usize].1
+    }
 }
 
 /// What a host measures of itself.

@@ -12,6 +12,7 @@ use crate::contract::{
     Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting, ExternalAction, JobScope,
     Stay, WindowSummary,
 };
+use crate::delegate::ServantDelegate;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
@@ -89,6 +90,7 @@ pub fn write(system: &System) -> String {
         }
     }
     system.objects.iter().for_each(|object| write_object(&mut text, object, &names));
+    system.delegates.iter().for_each(|one| write_delegate(&mut text, system, one));
     for link in &system.links {
         text.push_str("\n[[link]]\n");
         let host = |id: crate::ids::HostId| quoted(&plain(&system.hosts[id.index()].name));
@@ -290,6 +292,18 @@ fn write_object(text: &mut String, object: &ServedObject, names: &impl Fn(&[Oper
     if !object.clients.is_empty() {
         let clients: Vec<String> = object.clients.iter().map(client).collect();
         line(text, "clients", format!("[{}]", clients.join(", ")));
+    }
+}
+
+fn write_delegate(text: &mut String, system: &System, delegate: &ServantDelegate) {
+    header(text, "delegate", &delegate.name);
+    line(text, "object", quoted(&plain(&system.objects[usize::from(delegate.object)].name)));
+    let behaviours = delegate.behaviours.iter();
+    let behaviours =
+        behaviours.map(|(name, behaviour)| format!("{} = {}", key_of(name), quoted(&behaviour.to_string())));
+    let behaviours: Vec<String> = behaviours.collect();
+    if !behaviours.is_empty() {
+        line(text, "behaviour", format!("{{ {} }}", behaviours.join(", ")));
     }
 }
 
@@ -546,6 +560,10 @@ fn external_action(system: &System, action: &ExternalAction) -> String {
             let [one, other] = [one, other].map(|host| plain(&system.hosts[host.index()].name));
             let address = format!("link.{one}-{other}.dscp");
             alloc::vec![("set", quoted(&address)), ("to", quoted(&dscp.to_string()))]
+        }
+        ExternalAction::Behave { delegate, operation, behaviour } => {
+            let address = format!("delegate.{}.{operation}", plain(&system.delegates[usize::from(*delegate)].name));
+            alloc::vec![("set", quoted(&address)), ("to", quoted(&behaviour.to_string()))]
         }
     })
 }

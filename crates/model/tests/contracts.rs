@@ -276,6 +276,56 @@ fn conditions_of_links_and_reservations_are_read_as_written_and_written_as_read(
 }
 
 #[test]
+fn delegates_are_read_as_written_and_contracts_watch_and_set_them() {
+    let text = "name = 'x'
+        [host.drone]
+        [host.station]
+        [processor.main]
+        host = 'drone'
+        [processor.ground]
+        host = 'station'
+        [operation.query]
+        on = 'ground'
+        called = true
+        deadline = '10ms'
+        wcet = '1ms'
+        [object.map]
+        operation = 'query'
+        endpoints = ['tcp/127.0.0.1:7473']
+        [delegate.front]
+        object = 'map'
+        behaviour = { '*' = 'thin:1/4', zoom = 'thin:30Hz', reset = 'refuse:no_permission' }
+        [contract.door]
+        on = 'main'
+        watch = { slow = { of = 'delegate.front.latency' }, often = { of = 'delegate.front.rate', max_age = '2s' } }
+        [[contract.door.region]]
+        name = 'closed'
+        enter = 'slow > often'
+        do = [{ set = 'delegate.front.zoom', to = 'refuse' }, { set = 'delegate.front.*', to = 'pass' }]
+        [[contract.door.region]]
+        name = 'open'
+        [[epoch]]
+        at = '5s'
+        set = { 'delegate.front.latency' = 0.5 }";
+    let system = read(text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let front = &system.delegates[0];
+    let behaviours = ["zoom", "reset", "locate"].map(|operation| front.behaviour(operation).to_string());
+    assert_eq!(behaviours, ["thin:33.333333ms", "refuse:NO_PERMISSION", "thin:1/4"]);
+    let contract = &system.contracts[0];
+    // Its host measures, and applies the behaviours.
+    let on = contract.conditions.iter().map(|one| contract.measured_on(&system, &one.of).index());
+    assert_eq!(on.collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(system.contract_routes().len(), 3);
+    let texts: Vec<_> = contract.external_actions().map(|(_, action)| action.text(&system)).collect();
+    assert_eq!(texts, ["delegate.front.zoom = refuse:TRANSIENT", "delegate.front.* = pass"]);
+    let place = system.conditions.iter().position(|one| one.name == "delegate.front.latency").unwrap();
+    assert_eq!(system.epochs[1].environment.condition(place), Some(500_000));
+    let written = hyoshi_model::write(&system);
+    let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
+    assert_eq!(again, system);
+}
+
+#[test]
 fn conditions_of_unknown_links_and_reservations_are_refused() {
     for (from, to, error) in [
         ("'link.drone-station.loss', over", "'link.drone-station.noise', over", "unknown quantity `noise` of a link"),

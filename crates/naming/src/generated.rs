@@ -291,8 +291,8 @@ pub mod cos_naming {
     }
 
     impl<T: BindingIterator, A: Around> BindingIteratorDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn BindingIterator as Interface>::ID, operation }, run)
+        fn invoke<R, E: Raises>(&self, operation: &StubOperation, run: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+            self.around.invoke(&Invoked { interface: <dyn BindingIterator as Interface>::ID, operation }, run)
         }
     }
 
@@ -1430,8 +1430,8 @@ pub mod cos_naming {
     }
 
     impl<T: NamingContext, A: Around> NamingContextDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn NamingContext as Interface>::ID, operation }, run)
+        fn invoke<R, E: Raises>(&self, operation: &StubOperation, run: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+            self.around.invoke(&Invoked { interface: <dyn NamingContext as Interface>::ID, operation }, run)
         }
     }
 
@@ -2546,8 +2546,8 @@ pub mod cos_naming {
     }
 
     impl<T: NamingContextExt, A: Around> NamingContextExtDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn NamingContextExt as Interface>::ID, operation }, run)
+        fn invoke<R, E: Raises>(&self, operation: &StubOperation, run: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+            self.around.invoke(&Invoked { interface: <dyn NamingContextExt as Interface>::ID, operation }, run)
         }
     }
 

@@ -55,6 +55,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 use hyoshi_model::{Instant, OperationId, ProcessorId, ServedObject, Span, System};
+use hyoshi_orb::behaviour::DelegateOutcome;
 use hyoshi_orb::rt::{
     OperationCall, RequestTiming, ThreadId, call_source, machine_clock, on_machine_clock, timing_source,
 };
@@ -73,6 +74,7 @@ use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
 use crate::rates::beyond_rate;
+use crate::servant_delegates::{PassedRequest, RequestDelegate};
 use crate::threads::thread_id;
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
@@ -146,6 +148,8 @@ struct OperationBinding {
     of: u32,
     /// It serves one registered client.
     client: Option<Arc<ClientMeter>>,
+    /// The delegate around the object's servant.
+    delegate: Option<Arc<RequestDelegate>>,
 }
 
 /// A held request: whether it runs, its client and operation, importance, whether it is critical, when it was read and
@@ -167,6 +171,8 @@ struct HeldRequest {
     operation: OperationId,
     importance: u32,
     critical: bool,
+    /// That of the object's delegate.
+    passed: Option<PassedRequest>,
     /// When it was read, in ns of CLOCK_MONOTONIC.
     read: u64,
     /// In ns of CLOCK_MONOTONIC, the last time at which its job can start and still meet its deadline.
@@ -274,14 +280,20 @@ impl JobOrder {
         let except = except.iter().map(|(idl, name)| Ok(((*idl).to_owned(), self.find(name)?)));
         let except = except.collect::<Result<Vec<_>, _>>()?.into_iter().map(|(idl, id)| (idl, vec![id])).collect();
         let (default, callers) = (vec![self.find(operation)?], Callers::default());
-        Ok(self.add(|of| OperationBinding { default, except, ceilings: None, callers, of, client: None }))
+        let ceilings = None;
+        Ok(self.add(|of| OperationBinding { default, except, ceilings, callers, of, client: None, delegate: None }))
     }
 
     /// The binding of an object of the file, which is on this processor.
     pub fn bind_object(&self, object: &ServedObject) -> u32 {
+        self.bind_delegated(object, None)
+    }
+
+    /// The same, with the delegate around its servant.
+    pub(crate) fn bind_delegated(&self, object: &ServedObject, delegate: Option<Arc<RequestDelegate>>) -> u32 {
         let (default, except) = (object.operations.clone(), object.methods.clone());
         let (ceilings, callers) = (Some(Arc::new(Ceilings::new(object))), Callers::new(&self.0.system, object));
-        self.add(|of| OperationBinding { default, except, ceilings, callers, of, client: None })
+        self.add(|of| OperationBinding { default, except, ceilings, callers, of, client: None, delegate })
     }
 
     /// A binding of the same object for one registered client at a time.
@@ -289,10 +301,10 @@ impl JobOrder {
         let object = self.0.bindings.lock();
         let bound = object.get(of as usize)?;
         let (default, except) = (bound.default.clone(), bound.except.clone());
-        let ceilings = bound.ceilings.clone();
+        let (ceilings, delegate) = (bound.ceilings.clone(), bound.delegate.clone());
         drop(object);
         let (callers, client) = (Callers::default(), Some(meter.clone()));
-        Some(self.add(|_| OperationBinding { default, except, ceilings, callers, of, client }))
+        Some(self.add(|_| OperationBinding { default, except, ceilings, callers, of, client, delegate }))
     }
 
     /// Adds a binding, which gets its own number.
@@ -338,10 +350,18 @@ impl JobOrder {
             let shared = self.0.clone();
             node.body(system.operation(id).name.clone(), move |job| {
                 let Some(call) = job.call() else { return };
-                if let Some(request) = shared.start(call) {
-                    request.run();
+                let (request, is_measured) = shared.start(call);
+                let outcome = request.map(|request| match is_measured {
+                    true => request.run_measured(),
+                    false => {
+                        request.run();
+                        DelegateOutcome::Answered
+                    }
+                });
+                let passed = shared.end(call).and_then(|held| held.passed);
+                if let (Some(passed), Some(outcome)) = (passed, outcome) {
+                    passed.ended(outcome);
                 }
-                shared.end(call);
             })
         })
     }
@@ -381,7 +401,7 @@ impl JobOrder {
             // A lane may wait for this lock: nothing is allocated within.
             let held = state.held.lock();
             all.extend(held.requests.iter().flatten().map(|held| {
-                let HeldRequest { request, client, operation, importance, critical, read, last_start } = held;
+                let HeldRequest { request, client, operation, importance, critical, read, last_start, .. } = held;
                 (request.is_none(), client.clone(), *operation, *importance, *critical, *read, *last_start)
             }));
         }
@@ -426,18 +446,18 @@ impl Order for JobOrder {
         });
         // The period of a registered client.
         let mut paced_by = None;
-        let (operation, admitted) = {
+        let named = request.operation();
+        let (operation, admitted, delegate) = {
             let bindings = self.0.bindings.lock();
             // The binding is not from `bind`: the request is dropped, which refuses it.
             let Some(bound) = bindings.get(binding as usize) else { return };
             if bound.ceilings.as_ref().is_some_and(|ceilings| !ceilings.is_reached(&request, bound.of)) {
                 return request.refuse(SystemKind::ObjectNotExist.not_done(minor::NO_OBJECT));
             }
-            let named = request.operation();
             let except = bound.except.iter().find(|(idl, _)| idl == named);
             let operations = except.map_or(&bound.default, |(_, operations)| operations);
             let now = monotonic().as_nanos();
-            match request.operation_call() {
+            let (operation, admitted) = match request.operation_call() {
                 Some(call) if bound.callers.calls(&call, operations) => {
                     let run = self.0.arrived.lock().clock;
                     let signal = bound.callers.admit(&self.0.system, &request, &call, now, &run);
@@ -461,18 +481,24 @@ impl Order for JobOrder {
                         Err(exception) => (Err(exception), Ok(None)),
                     }
                 }
-            }
+            };
+            (operation, admitted, bound.delegate.clone())
         };
         let ((operation, completion), admitted) = match (operation, admitted) {
             (Ok(operation), Ok(admitted)) => (operation, admitted),
             (Err(exception), _) | (_, Err(exception)) => return request.refuse(exception),
+        };
+        // Last: it does not count requests beyond the limits of their clients.
+        let passed = match delegate.map(|delegate| delegate.admit(named, !request.wants_reply())).transpose() {
+            Ok(passed) => passed,
+            Err(exception) => return request.refuse(exception),
         };
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {
             let read = self.0.limited(self.0.timed(operation, timing, &arrived), admitted);
             let of_client = |period| read.of_client(&self.0.system, period, arrived.clock.now());
             let read = paced_by.map_or(read, of_client);
-            if let Some(call) = self.0.put(request, &read, &arrived.clock) {
+            if let Some(call) = self.0.put((request, passed), &read, &arrived.clock) {
                 // Not in the future, whatever the other clock says.
                 let origin = |now: Instant| read.origin.map_or(now, |origin| origin.min(now));
                 let completion = completion.map(|signal| Signal { origin: origin(signal.origin), ..signal });
@@ -512,11 +538,17 @@ pub fn calls_of_jobs() {
 
 impl OrderState {
     /// A number for a request; `None` if all are in use: then it is dropped, which refuses it.
-    fn put(&self, request: OrderedRequest, read: &ArrivedRequest, clock: &MonotonicClock) -> Option<u32> {
+    fn put(
+        &self,
+        (request, passed): (OrderedRequest, Option<PassedRequest>),
+        read: &ArrivedRequest,
+        clock: &MonotonicClock,
+    ) -> Option<u32> {
         let declared = self.system.operation(read.operation);
         let entry = HeldRequest {
             client: request.client(),
             request: Some(request),
+            passed,
             operation: read.operation,
             importance: read.importance.map_or(declared.importance, |asked| asked.min(declared.importance)),
             critical: read.critical.unwrap_or(true) && declared.critical,
@@ -576,9 +608,12 @@ impl OrderState {
         deadline.as_nanos().saturating_add_signed(clock.origin()).saturating_sub(setting.wcet.as_nanos())
     }
 
-    /// The request of a job that starts; its number stays in use until [`OrderState::end`].
-    fn start(&self, call: u32) -> Option<OrderedRequest> {
-        self.held.lock().requests.get_mut(call as usize)?.as_mut()?.request.take()
+    /// The request of a job that starts, and whether a delegate measures it; its number stays in use until
+    /// [`OrderState::end`].
+    fn start(&self, call: u32) -> (Option<OrderedRequest>, bool) {
+        let mut all = self.held.lock();
+        let held = all.requests.get_mut(call as usize).and_then(Option::as_mut);
+        held.map_or((None, false), |held| (held.request.take(), held.passed.is_some()))
     }
 
     fn end(&self, call: u32) -> Option<HeldRequest> {

@@ -36,6 +36,7 @@ mod peer;
 mod peer_links;
 mod peers;
 mod rates;
+mod servant_delegates;
 mod served;
 mod shared;
 mod strangers;

@@ -10,7 +10,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use hyoshi_model::{Endpoint, HostId, OperationId, ProcessorId, ServedObject, System};
+use hyoshi_model::{
+    ALL_OPERATIONS, Contract, Endpoint, ExternalAction, HostId, OperationId, ProcessorId, ServedObject, System,
+};
+use hyoshi_orb::behaviour::OperationDelegate;
 use hyoshi_orb::{
     Adapter, AdapterError, Interface, Ior, LaneOptions, Orb, OrbError, OwnedLane, ServerLimits, SystemException,
     TlsClient, TlsServer,
@@ -24,6 +27,7 @@ use crate::jobs::{JobOrder, ServedLane};
 use crate::operators::{build, close_to_others, listen};
 use crate::peers::{NodeError, NodePeers};
 use crate::rates::{ClientGate, ServedRates};
+use crate::servant_delegates::ServantDelegates;
 
 /// Activates a servant under an id, with a binding to an order. With an ORB, also publishes it under that id.
 type Activate = Arc<dyn Fn(&Adapter, &str, u32, Option<&Orb>) -> Result<Ior, AdapterError> + Send + Sync>;
@@ -34,13 +38,21 @@ type ClientGates = Vec<(OperationId, Vec<ClientGate>)>;
 /// The servants of a program, by the names of their objects in the file.
 #[derive(Default)]
 pub struct Objects {
-    servants: Vec<(String, Activate)>,
+    servants: Vec<ObjectServant>,
+}
+
+/// A servant, and the operations of its interface.
+struct ObjectServant {
+    object: String,
+    operations: &'static [&'static str],
+    activate: Activate,
 }
 
 /// Servants with the orders of their processors.
 pub struct InstalledObjects {
     system: Arc<System>,
-    servants: Vec<(String, Activate)>,
+    servants: Vec<ObjectServant>,
+    delegates: ServantDelegates,
     orders: Vec<(ProcessorId, JobOrder)>,
     unserved: Vec<String>,
     /// Places for the pushes of registered clients.
@@ -54,6 +66,7 @@ pub struct ServingObjects {
     // In this order: clients leave before the ORB of their requests is shut down.
     rates: Vec<ServedRates>,
     processors: Vec<ServingProcessor>,
+    delegates: ServantDelegates,
     /// Objects of the file, on this host, for which the program has no servant.
     unserved: Vec<String>,
 }
@@ -124,6 +137,15 @@ pub enum ServantError {
         /// Those that the file has.
         known: Vec<String>,
     },
+    /// The file names an operation for its delegate that its interface does not have.
+    NoOperation {
+        /// The name of the delegate.
+        delegate: String,
+        /// The operation.
+        operation: String,
+        /// Those of the interface.
+        known: Vec<String>,
+    },
     /// The program has two servants for it.
     Twice {
         /// Its name.
@@ -147,6 +169,13 @@ impl fmt::Display for ServantError {
                     "the program has a servant for object `{object}`, but the file has no such object; it has {known}"
                 )
             }
+            ServantError::NoOperation { delegate, operation, known } => {
+                let known = known.join(", ");
+                write!(
+                    f,
+                    "delegate `{delegate}` has a behaviour for `{operation}`, but the interface of its object has no such operation; it has {known}"
+                )
+            }
             ServantError::Twice { object } => write!(f, "the program has two servants for object `{object}`"),
         }
     }
@@ -167,13 +196,13 @@ impl Objects {
             publish.map_or(Ok(()), |orb| orb.publish::<T>(id, &stub))?;
             Ok(stub.as_ref().ior().clone())
         });
-        self.servants.push((object.to_owned(), activate));
+        self.servants.push(ObjectServant { object: object.to_owned(), operations: T::OPERATIONS, activate });
     }
 
     /// The object with a servant here that serves an operation of the file.
     pub fn serving<'s>(&self, system: &'s System, operation: &str) -> Option<&'s str> {
         let serves = |object: &&ServedObject| {
-            self.servants.iter().any(|(name, _)| *name == object.name)
+            self.servants.iter().any(|one| one.object == object.name)
                 && object.all_operations().any(|id| system.operation(id).name == operation)
         };
         system.objects.iter().find(serves).map(|object| object.name.as_str())
@@ -195,16 +224,19 @@ impl Objects {
         host: Option<HostId>,
         mut node: Node,
     ) -> Result<(Node, InstalledObjects), ServantError> {
-        for (at, (object, _)) in self.servants.iter().enumerate() {
+        for (at, ObjectServant { object, .. }) in self.servants.iter().enumerate() {
             if !system.objects.iter().any(|one| one.name == *object) {
                 let known = system.objects.iter().map(|one| one.name.clone()).collect();
                 return Err(ServantError::Unknown { object: object.clone(), known });
             }
-            if self.servants[..at].iter().any(|(earlier, _)| earlier == object) {
+            if self.servants[..at].iter().any(|earlier| earlier.object == *object) {
                 return Err(ServantError::Twice { object: object.clone() });
             }
         }
-        let served = |object: &&ServedObject| self.servants.iter().any(|(name, _)| *name == object.name);
+        let servant = |object: &str| self.servants.iter().find(|one| one.object == object);
+        let served = |object: &&ServedObject| servant(&object.name).is_some();
+        let interface = |object: &str| servant(object).map(|one| one.operations);
+        check_operations(system, interface)?;
         let here = |id: &ProcessorId| host.is_none_or(|host| system.processor(*id).host == host);
         let (mut orders, mut unserved) = (Vec::new(), Vec::new());
         for id in system.processor_ids().filter(here) {
@@ -216,9 +248,35 @@ impl Objects {
                 orders.push((id, order));
             }
         }
+        let delegates = ServantDelegates::new(system, interface);
+        node = node.delegates(Arc::new(delegates.clone()));
         let (system, pushes) = (system.clone(), Vec::new());
-        Ok((node, InstalledObjects { system, servants: self.servants, orders, unserved, pushes }))
+        Ok((node, InstalledObjects { system, servants: self.servants, delegates, orders, unserved, pushes }))
     }
+}
+
+/// Checks the operations of delegates: the file does not know the interfaces.
+fn check_operations(
+    system: &System,
+    interface: impl Fn(&str) -> Option<&'static [&'static str]>,
+) -> Result<(), ServantError> {
+    let declared = (0u16..).zip(&system.delegates);
+    let declared = declared.flat_map(|(place, one)| one.behaviours.iter().map(move |(name, _)| (place, &**name)));
+    let actions = system.contracts.iter().flat_map(Contract::external_actions);
+    let set = actions.filter_map(|(_, action)| match action {
+        ExternalAction::Behave { delegate, operation, .. } => Some((*delegate, &**operation)),
+        _ => None,
+    });
+    for (delegate, operation) in declared.chain(set).filter(|(_, operation)| *operation != ALL_OPERATIONS) {
+        let delegate = &system.delegates[usize::from(delegate)];
+        let known = interface(&system.objects[usize::from(delegate.object)].name);
+        if let Some(known) = known.filter(|known| !known.contains(&operation)) {
+            let known = known.iter().map(|name| (*name).to_owned()).collect();
+            let (delegate, operation) = (delegate.name.clone(), operation.to_owned());
+            return Err(ServantError::NoOperation { delegate, operation, known });
+        }
+    }
+    Ok(())
 }
 
 fn objects_on(system: &System, processor: ProcessorId) -> impl Iterator<Item = &ServedObject> {
@@ -289,7 +347,7 @@ impl InstalledObjects {
             Some(ServedRates::serve(&self.system, declared, control, gates, tls))
         });
         let rates = rates.collect::<Result<_, _>>()?;
-        Ok(ServingObjects { rates, processors, unserved: self.unserved })
+        Ok(ServingObjects { rates, processors, delegates: self.delegates, unserved: self.unserved })
     }
 
     fn serve_processor(
@@ -302,8 +360,8 @@ impl InstalledObjects {
         let system = self.system.clone();
         let own: Vec<(&ServedObject, Activate)> = objects_on(&system, id)
             .filter_map(|object| {
-                let at = self.servants.iter().position(|(name, _)| *name == object.name)?;
-                Some((object, self.servants.swap_remove(at).1))
+                let at = self.servants.iter().position(|one| one.object == object.name)?;
+                Some((object, self.servants.swap_remove(at).activate))
             })
             .collect();
         let requests = own.iter().map(|(object, _)| object.requests as usize).sum();
@@ -335,7 +393,7 @@ impl InstalledObjects {
         let adapter = orb.adapter("objects").persistent().build().map_err(NodeError::Adapter)?;
         let mut gates = Vec::new();
         for (object, activate) in own {
-            let binding = order.bind_object(object);
+            let binding = order.bind_delegated(object, self.delegates.of(&system, &object.name));
             activate(&adapter, &object.name, binding, Some(&orb)).map_err(NodeError::Adapter)?;
             gates.extend(gates_of(&system, object, (&order, binding), &adapter, &activate));
         }
@@ -373,6 +431,11 @@ impl ServingObjects {
         self.rates.iter().flat_map(ServedRates::reports).collect()
     }
 
+    /// What delegates have measured, by their names and by operation.
+    pub fn delegates(&self) -> Vec<(String, Vec<OperationDelegate>)> {
+        self.delegates.measured()
+    }
+
     /// What happened to requests so far, besides being served.
     pub fn counts(&self) -> RequestCounts {
         counts(self.processors.iter().map(|processor| &processor.order))
@@ -400,12 +463,12 @@ pub fn object<T: Interface + ?Sized>(system: &System, name: &str) -> Result<T::S
 
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.servants.iter().map(|(name, _)| name)).finish()
+        f.debug_list().entries(self.servants.iter().map(|one| &one.object)).finish()
     }
 }
 
 impl fmt::Debug for InstalledObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.servants.iter().map(|(name, _)| name)).finish()
+        f.debug_list().entries(self.servants.iter().map(|one| &one.object)).finish()
     }
 }

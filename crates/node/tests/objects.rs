@@ -79,11 +79,13 @@ fn text(map: &str, eye: &str) -> String {
 
 /// A servant of both objects: the map asks the eye.
 #[derive(Default)]
-struct Servant {
+pub struct Servant {
     eye: Option<TrackerStub>,
     located: AtomicU32,
-    /// How long `nothing` takes.
-    slow: AtomicBool,
+    /// `nothing` takes longer.
+    pub slow: AtomicBool,
+    /// `nothing` fails.
+    pub failing: AtomicBool,
     timings: Mutex<Vec<Option<rt::RequestTiming>>>,
 }
 
@@ -109,6 +111,9 @@ impl Tracker for Servant {
         Ok(raw.to_vec())
     }
     fn nothing(&self) -> Result<(), SystemException> {
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(SystemKind::Internal.not_done(0));
+        }
         if self.slow.load(Ordering::Relaxed) {
             std::thread::sleep(std::time::Duration::from_millis(60));
         }

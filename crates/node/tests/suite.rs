@@ -6,6 +6,7 @@ mod client_rates;
 mod clocks;
 mod common;
 mod corba_events;
+mod delegates;
 mod groups;
 mod joining;
 #[path = "../../net/tests/common/namespaces.rs"]

@@ -4,9 +4,11 @@ use crate::tracking;
 
 use std::sync::{Arc, Mutex};
 
+use hyoshi_model::Span;
+use hyoshi_orb::behaviour::{Behaviour, OperationDelegate};
 use hyoshi_orb::{
-    Around, Call, ClientInterceptor, Invoked, Orb, Outgoing, Replied, ServerInterceptor, ServiceContexts,
-    StubOperation, SystemException, SystemKind,
+    Around, Call, CallDelegateError, CallDelegates, ClientInterceptor, Invoked, Orb, Outgoing, Replied,
+    ServerInterceptor, ServiceContexts, StubOperation, SystemException, SystemKind, minor,
 };
 use tracking::*;
 
@@ -101,4 +103,66 @@ fn what_stands_around_a_call_runs_with_it() {
     assert_eq!(around.around(&call, || 7), 7);
     assert_eq!(*around.1.lock().unwrap(), ["x"]);
     assert_eq!(().around(&call, || 1), 1);
+}
+
+/// Counts of an operation: passed, refused or dropped, failed, and the replies with a latency.
+fn counts(all: &[OperationDelegate], name: &str) -> (u64, u64, u64, u64) {
+    let one = all.iter().find(|one| one.name() == name).unwrap().measured();
+    (one.passed, one.refused + one.dropped, one.failed, one.latency.extent().count())
+}
+
+#[test]
+fn delegates_around_stubs_refuse_thin_out_delay_and_measure_calls() {
+    let server = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    server.ready();
+    let here = server.adapter("trackers").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    let client = Orb::client().unwrap();
+    let away = client.resolve::<dyn Tracker>(&here.as_ref().ior().to_string()).unwrap();
+    for stub in [here, away] {
+        let delegates = CallDelegates::of::<dyn Tracker>();
+        let tracker = TrackerDelegate::new(stub, delegates.clone());
+        let set = |operation: &str, behaviour: &str| delegates.set(operation, behaviour.parse().unwrap());
+        let refused = |raised: SystemException| (raised.kind, raised.minor);
+        tracker.nothing().unwrap();
+        set("echo", "thin:1/2").unwrap();
+        set("*", "refuse:NO_RESOURCES").unwrap();
+        let echoes: Vec<_> = (0..3).map(|_| tracker.echo(&[1]).err().map(refused)).collect();
+        assert_eq!(echoes, [None, Some((SystemKind::Transient, minor::DELEGATE)), None]);
+        assert_eq!(refused(tracker.nothing().unwrap_err()), (SystemKind::NoResources, minor::DELEGATE));
+        assert_eq!(refused(tracker.hint("no", &[]).unwrap_err()), (SystemKind::Transient, minor::DELEGATE));
+        set("nothing", "delay:30ms").unwrap();
+        let began = std::time::Instant::now();
+        tracker.nothing().unwrap();
+        assert!(began.elapsed().as_millis() >= 30);
+        // A declared exception is an answer, a system exception a failure.
+        set("*", "pass").unwrap();
+        let raised = tracker.locate(200).unwrap_err();
+        assert!(hyoshi_orb::Raises::system(&raised).is_none(), "{raised:?}");
+        delegates.clear("nothing");
+        let (all, totals) = (delegates.measured(), delegates.totals());
+        assert_eq!([counts(&all, "echo"), counts(&all, "hint")], [(2, 1, 0, 2), (0, 1, 0, 0)]);
+        assert_eq!([counts(&all, "nothing"), counts(&all, "locate")], [(2, 1, 0, 2), (1, 0, 0, 1)]);
+        assert_eq!((totals.requests, totals.answered, totals.failed), (8, 5, 0));
+        assert!(totals.waited >= Span::from_millis(30), "the delay is part of the latency");
+        assert!(matches!(set("zoom", "pass"), Err(CallDelegateError::NoOperation { .. })));
+        let mark = set("echo", "mark:EF").unwrap_err();
+        assert!(mark.to_string().contains("`mark:EF`; use `hyoshi proxy`"), "{mark}");
+    }
+    server.shutdown();
+}
+
+#[test]
+fn a_call_without_a_reply_has_failed_for_its_delegate() {
+    let server = Orb::builder().listen("iiop://127.0.0.1:0").unwrap().build().unwrap();
+    server.ready();
+    let stub = server.adapter("trackers").build().unwrap().activate::<dyn Tracker>(Arc::new(Yard::default())).unwrap();
+    let client = Orb::client().unwrap();
+    let delegates = CallDelegates::of::<dyn Tracker>();
+    delegates.set("nothing", Behaviour::Pass).unwrap();
+    let away = client.resolve::<dyn Tracker>(&stub.as_ref().ior().to_string()).unwrap();
+    let away = TrackerDelegate::new(away, delegates.clone());
+    away.nothing().unwrap();
+    server.shutdown();
+    away.nothing().unwrap_err();
+    assert_eq!(counts(&delegates.measured(), "nothing"), (2, 0, 1, 1));
 }

@@ -1,6 +1,8 @@
 //! The regions of contracts in a report: how long each was active, and when and why they changed.
 
-use hyoshi_model::{ConditionSource, Contract, LinkMeasure, LinkQuantity, OutsideMeasure, System};
+use hyoshi_model::{
+    ConditionSource, Contract, DelegateMeasure, DelegateQuantity, LinkMeasure, LinkQuantity, OutsideMeasure, System,
+};
 use hyoshi_trace::{ContractHistory, RegionStep};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -87,7 +89,10 @@ fn is_time(system: &System, of: &ConditionSource) -> bool {
         ConditionSource::Latency(_) => true,
         ConditionSource::Set(place) => matches!(
             system.conditions[usize::from(*place)].measure,
-            Some(OutsideMeasure::Link(LinkMeasure { quantity: LinkQuantity::Delay, .. }))
+            Some(
+                OutsideMeasure::Link(LinkMeasure { quantity: LinkQuantity::Delay, .. })
+                    | OutsideMeasure::Delegate(DelegateMeasure { quantity: DelegateQuantity::Latency, .. })
+            )
         ),
         _ => false,
     }

@@ -1,11 +1,14 @@
-//! Conditions that the host of a run measures: one thread at normal priority samples them, and sets them as operators set
+//! Conditions that the host of a run and its delegates measure: one thread at normal priority samples them, and sets them as operators set
 //! other conditions. So recordings have the samples, and replays repeat them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyoshi_model::{HostMeasure, HostQuantity, Instant, OutsideMeasure, ReservationMeasure, ReservationQuantity, Span};
+use hyoshi_model::{
+    DelegateMeasure, DelegateQuantity, DelegateTotals, HostMeasure, HostQuantity, Instant, OutsideMeasure,
+    ReservationMeasure, ReservationQuantity, Span,
+};
 use hyoshi_os::sensors::MachineSensors;
 use hyoshi_os::{MachineReader, SpawnedThread, Wake};
 
@@ -13,7 +16,7 @@ use crate::common::CommonState;
 use crate::contract_control::ContractControl;
 use crate::ended::RunNote;
 use crate::link_monitor::LinkMonitors;
-use crate::region_actions::{BrokerAccess, BrokerLoad, ProgramLoad};
+use crate::region_actions::{BrokerAccess, BrokerLoad, DelegateAccess, ProgramLoad};
 
 /// The time to the first sample, and the shortest time between two samples.
 const SHORTEST: Span = Span::from_millis(100);
@@ -33,6 +36,7 @@ pub(crate) struct ConditionSampler {
 pub(crate) struct MeasureSources {
     pub sensors: Box<dyn MachineSensors>,
     pub broker: Option<Arc<dyn BrokerAccess>>,
+    pub delegates: Option<Arc<dyn DelegateAccess>>,
 }
 
 /// A measured condition, with the number of its samples.
@@ -43,6 +47,8 @@ struct MeasuredCondition {
     measure: OutsideMeasure,
     /// When a task had reported how much CPU time, and how often.
     reported: Option<(Instant, ProgramLoad)>,
+    /// When its delegate had counted what.
+    counted: Option<(Instant, DelegateTotals)>,
     samples: u64,
     failed: u64,
 }
@@ -63,6 +69,12 @@ impl MeasuredCondition {
                 Sampled::Nothing
             }
         }
+    }
+
+    /// The requests to an object since the last sample.
+    fn counted_since_last(&mut self, now: Instant, found: DelegateTotals, quantity: DelegateQuantity) -> Sampled {
+        let (at, last) = self.counted.replace((now, found)).unwrap_or_default();
+        found.value(last, now.since(at), quantity).map_or(Sampled::Nothing, Sampled::Value)
     }
 }
 
@@ -111,7 +123,7 @@ impl ConditionSampler {
         };
         let measured = (0..).zip(&system.conditions).filter_map(|(place, condition)| {
             let measure = condition.measure.filter(|_| here(place).next().is_some())?;
-            Some(MeasuredCondition { place, measure, reported: None, samples: 0, failed: 0 })
+            Some(MeasuredCondition { place, measure, reported: None, counted: None, samples: 0, failed: 0 })
         });
         let measured: Vec<MeasuredCondition> = measured.collect();
         let uses = measured.iter().flat_map(|one| here(one.place));
@@ -149,7 +161,7 @@ impl ConditionSampler {
         let of_broker = |one: &MeasuredCondition| match one.measure {
             OutsideMeasure::Host(HostMeasure { quantity, .. }) => quantity.is_of_broker(),
             OutsideMeasure::Reservation(_) => true,
-            OutsideMeasure::Link(_) => false,
+            OutsideMeasure::Link(_) | OutsideMeasure::Delegate(_) => false,
         };
         let broker = self.sources.broker.as_ref().filter(|_| self.measured.iter().any(of_broker));
         let load = broker.and_then(|broker| broker.load());
@@ -167,6 +179,10 @@ impl ConditionSampler {
                     HostQuantity::BrokerContention => load.as_ref().map(BrokerLoad::contention),
                 }),
                 OutsideMeasure::Link(measure) => self.links.sampled(measure),
+                OutsideMeasure::Delegate(DelegateMeasure { delegate, quantity }) => {
+                    let found = self.sources.delegates.as_ref().and_then(|all| all.totals(delegate));
+                    found.map_or(Sampled::Failed, |found| one.counted_since_last(self.common.now(), found, quantity))
+                }
                 OutsideMeasure::Reservation(ReservationMeasure { program, quantity }) => {
                     let name = &self.common.system.program(program).name;
                     let found = load.as_ref().and_then(|load| load.programs.get(name));
@@ -247,7 +263,7 @@ mod tests {
             program: hyoshi_model::ProgramId(0),
             quantity: ReservationQuantity::Usage,
         });
-        let mut one = MeasuredCondition { place: 0, measure, reported: None, samples: 0, failed: 0 };
+        let mut one = MeasuredCondition { place: 0, measure, reported: None, counted: None, samples: 0, failed: 0 };
         let mut at = |second: u64, used: u64, reports: u64| {
             let load = ProgramLoad { used: Span::from_millis(used), reports, ..ProgramLoad::default() };
             one.used_since_last(Instant::from_nanos(second * 1_000_000_000), &load)

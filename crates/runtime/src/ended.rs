@@ -330,6 +330,7 @@ impl fmt::Display for RunNote {
                         "no node of the other host was connected; start a node for each host (`--host`)"
                     }
                     OutsideMeasure::Reservation(_) => "no broker answered, or it has no such task",
+                    OutsideMeasure::Delegate(_) => "the program has no servant for the object",
                 };
                 write!(f, "condition `{condition}` had no samples: {why}")
             }

@@ -161,7 +161,7 @@ pub use machine_load::MachineLoad;
 pub use node::{Node, Prepared};
 pub use payload::EmitError;
 pub use region_actions::{
-    ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, ProgramLoad, RegionCallback, RegionEvent,
+    ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, DelegateAccess, ProgramLoad, RegionCallback, RegionEvent,
 };
 pub use remote::{
     ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,

@@ -36,7 +36,7 @@ use crate::ended::RunNote;
 use crate::events::{EventFeed, EventInput, SupplierFeed, suppliers};
 use crate::link::{RemoteRings, connect};
 use crate::processor::ProcessorState;
-use crate::region_actions::{ActionExecutor, BrokerAccess, RegionActions, RegionEvent};
+use crate::region_actions::{ActionExecutor, BrokerAccess, DelegateAccess, RegionActions, RegionEvent};
 use crate::remote::{IncomingCompletions, OutgoingCompletions, needs_one_process};
 use crate::remote_rates::{ArrivingRates, DepartingRates};
 use crate::remote_samples::{ArrivingSamples, DepartingSamples};
@@ -163,6 +163,12 @@ impl Node {
     /// Sets the CPU broker for contracts that watch it, or set the importance of programs.
     pub fn broker(mut self, broker: Arc<dyn BrokerAccess>) -> Self {
         self.actions.broker = Some(broker);
+        self
+    }
+
+    /// Sets the delegates of this program, for contracts that watch or set them.
+    pub fn delegates(mut self, delegates: Arc<dyn DelegateAccess>) -> Self {
+        self.actions.delegates = Some(delegates);
         self
     }
 
@@ -299,7 +305,7 @@ impl Node {
             refusals.take("all", &[refused]);
         }
         let common = Arc::new(CommonState::new(system.clone(), self.host, Instant::ZERO + self.duration));
-        let broker = self.actions.broker.clone();
+        let (broker, delegates) = (self.actions.broker.clone(), self.actions.delegates.clone());
         let (actions, mut changes) =
             match std::mem::take(&mut self.actions).prepare(&common, &self.processors().collect())? {
                 Some((executor, changes)) => (Some(executor), changes),
@@ -377,7 +383,7 @@ impl Node {
         }
         notes.splice(0..0, refused);
         let sensors = std::mem::replace(&mut self.sensors, Box::new(SysSensors::default()));
-        let sources = MeasureSources { sensors, broker };
+        let sources = MeasureSources { sensors, broker, delegates };
         if let Some(sampler) = ConditionSampler::new(&common, parts.contracts(), sources) {
             parts.sampler = Some(sampler.spawn().map_err(StartError::Thread)?);
         }

@@ -92,6 +92,7 @@ fn system(strategy: &str, preemption: Preemption, percent: u64) -> System {
         contracts: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
+        delegates: Vec::new(),
         events: Vec::new(),
         idle_states: Default::default(),
         epochs: vec![Epoch {

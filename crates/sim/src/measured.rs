@@ -56,6 +56,7 @@ impl<'a> MeasuredConditions<'a> {
             let of_broker = match measure {
                 OutsideMeasure::Link(_) => false,
                 OutsideMeasure::Host(HostMeasure { quantity, .. }) if !quantity.is_of_broker() => continue,
+                OutsideMeasure::Delegate(_) => continue,
                 OutsideMeasure::Host(_) | OutsideMeasure::Reservation(_) => true,
             };
             if of_broker && !programs || is_known(place) {
@@ -119,7 +120,7 @@ impl<'a> MeasuredConditions<'a> {
                         ReservationQuantity::Usage => usage(last, task),
                     })
                 }
-                OutsideMeasure::Link(_) => None,
+                OutsideMeasure::Link(_) | OutsideMeasure::Delegate(_) => None,
             };
             value.into_iter().for_each(|value| one.pass(cpus, now, value));
         }

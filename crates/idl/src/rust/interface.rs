@@ -372,7 +372,7 @@ impl Scope<'_> {
         let around = self.orb("Around");
         // Interfaces may be called `A` and `T`.
         let generic = |name| ident(&self.names.unused(name));
-        let (inner, wrap, output) = (generic("T"), generic("A"), generic("R"));
+        let (inner, wrap, output, error) = (generic("T"), generic("A"), generic("R"), generic("E"));
         let doc = format!(" Runs every operation of a [`{name}`], servant or stub, within an [`{}`].", "Around");
         let lineage = self.lineage(id, interface);
         let traits = lineage.iter().map(|(of, methods)| {
@@ -385,11 +385,13 @@ impl Scope<'_> {
         });
         let invoke = lineage.iter().any(|(_, methods)| !methods.is_empty()).then(|| {
             let (operation, invoked) = (self.orb("StubOperation"), self.orb("Invoked"));
-            let (remote, once) = (self.orb("Interface"), self.prelude("FnOnce"));
+            let (remote, raises) = (self.orb("Interface"), self.orb("Raises"));
+            let (once, result) = (self.prelude("FnOnce"), self.prelude("Result"));
+            let outcome = quote!(#result<#output, #error>);
             quote! {
                 impl<#inner: #name, #wrap: #around> #delegate<#inner, #wrap> {
-                    fn invoke<#output>(&self, operation: &#operation, run: impl #once() -> #output) -> #output {
-                        self.around.around(&#invoked { interface: <dyn #name as #remote>::ID, operation }, run)
+                    fn invoke<#output, #error: #raises>(&self, operation: &#operation, run: impl #once() -> #outcome) -> #outcome {
+                        self.around.invoke(&#invoked { interface: <dyn #name as #remote>::ID, operation }, run)
                     }
                 }
             }

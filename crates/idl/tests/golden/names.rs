@@ -834,8 +834,12 @@ pub mod names {
     }
 
     impl<T: From, A: Around> FromDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn From as Interface>::ID, operation }, run)
+        fn invoke<R, E_: Raises>(
+            &self,
+            operation: &StubOperation,
+            run: impl FnOnce() -> ::std::result::Result<R, E_>,
+        ) -> ::std::result::Result<R, E_> {
+            self.around.invoke(&Invoked { interface: <dyn From as Interface>::ID, operation }, run)
         }
     }
 
@@ -1452,8 +1456,12 @@ pub mod names {
     }
 
     impl<T: Left, A: Around> LeftDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Left as Interface>::ID, operation }, run)
+        fn invoke<R, E_: Raises>(
+            &self,
+            operation: &StubOperation,
+            run: impl FnOnce() -> ::std::result::Result<R, E_>,
+        ) -> ::std::result::Result<R, E_> {
+            self.around.invoke(&Invoked { interface: <dyn Left as Interface>::ID, operation }, run)
         }
     }
 
@@ -1874,8 +1882,12 @@ pub mod names {
     }
 
     impl<T: Right, A: Around> RightDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Right as Interface>::ID, operation }, run)
+        fn invoke<R, E_: Raises>(
+            &self,
+            operation: &StubOperation,
+            run: impl FnOnce() -> ::std::result::Result<R, E_>,
+        ) -> ::std::result::Result<R, E_> {
+            self.around.invoke(&Invoked { interface: <dyn Right as Interface>::ID, operation }, run)
         }
     }
 
@@ -2424,8 +2436,12 @@ pub mod names {
     }
 
     impl<T: Bottom, A: Around> BottomDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Bottom as Interface>::ID, operation }, run)
+        fn invoke<R, E_: Raises>(
+            &self,
+            operation: &StubOperation,
+            run: impl FnOnce() -> ::std::result::Result<R, E_>,
+        ) -> ::std::result::Result<R, E_> {
+            self.around.invoke(&Invoked { interface: <dyn Bottom as Interface>::ID, operation }, run)
         }
     }
 
@@ -2657,8 +2673,12 @@ pub mod names {
     }
 
     impl<T: Other, A: Around> OtherDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Other as Interface>::ID, operation }, run)
+        fn invoke<R, E_: Raises>(
+            &self,
+            operation: &StubOperation,
+            run: impl FnOnce() -> ::std::result::Result<R, E_>,
+        ) -> ::std::result::Result<R, E_> {
+            self.around.invoke(&Invoked { interface: <dyn Other as Interface>::ID, operation }, run)
         }
     }
 
@@ -2832,8 +2852,12 @@ pub mod names {
     }
 
     impl<T: Another, A: Around> AnotherDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Another as Interface>::ID, operation }, run)
+        fn invoke<R, E_: Raises>(
+            &self,
+            operation: &StubOperation,
+            run: impl FnOnce() -> ::std::result::Result<R, E_>,
+        ) -> ::std::result::Result<R, E_> {
+            self.around.invoke(&Invoked { interface: <dyn Another as Interface>::ID, operation }, run)
         }
     }
 
@@ -2846,8 +2870,8 @@ pub mod names {
     pub mod deeper {
         use ::hyoshi_orb::{
             Around, Call, Decode, DecodeError, Decoder, Encode as _, EncodeError, Encoder, FromIor, Interface, Invoked,
-            Ior, Pending, Reference, StubOperation, SystemException, SystemKind, ToIor, TypeCode, TypeIndex, Typed,
-            Types,
+            Ior, Pending, Raises, Reference, StubOperation, SystemException, SystemKind, ToIor, TypeCode, TypeIndex,
+            Typed, Types,
         };
         use std::any::{Any, TypeId};
         use std::borrow::Cow;
@@ -3344,8 +3368,12 @@ pub mod names {
         }
 
         impl<T: Below, A: Around> BelowDelegate<T, A> {
-            fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-                self.around.around(&Invoked { interface: <dyn Below as Interface>::ID, operation }, run)
+            fn invoke<R, E_: Raises>(
+                &self,
+                operation: &StubOperation,
+                run: impl FnOnce() -> Result<R, E_>,
+            ) -> Result<R, E_> {
+                self.around.invoke(&Invoked { interface: <dyn Below as Interface>::ID, operation }, run)
             }
         }
 
@@ -3470,7 +3498,7 @@ pub mod names {
 #[allow(clippy::all, dead_code, missing_docs)]
 pub mod elsewhere {
     use ::hyoshi_orb::{
-        Around, Call, Decode, Encode, FromIor, Interface, Invoked, Ior, Pending, Reference, StubOperation,
+        Around, Call, Decode, Encode, FromIor, Interface, Invoked, Ior, Pending, Raises, Reference, StubOperation,
         SystemException, SystemKind, ToIor,
     };
     use std::any::{Any, TypeId};
@@ -3576,8 +3604,12 @@ pub mod elsewhere {
     }
 
     impl<T: Reader, A: Around> ReaderDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Reader as Interface>::ID, operation }, run)
+        fn invoke<R, E_: Raises>(
+            &self,
+            operation: &StubOperation,
+            run: impl FnOnce() -> Result<R, E_>,
+        ) -> Result<R, E_> {
+            self.around.invoke(&Invoked { interface: <dyn Reader as Interface>::ID, operation }, run)
         }
     }
 

@@ -1806,8 +1806,8 @@ pub mod types {
     }
 
     impl<T: Node, A: Around> NodeDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Node as Interface>::ID, operation }, run)
+        fn invoke<R, E: Raises>(&self, operation: &StubOperation, run: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+            self.around.invoke(&Invoked { interface: <dyn Node as Interface>::ID, operation }, run)
         }
     }
 

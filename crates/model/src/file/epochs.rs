@@ -19,7 +19,7 @@ use super::table::{Table, in_order};
 use super::times::{TimesFiles, takes};
 use super::value::{InputValue, shortened};
 use crate::ids::{OperationId, ProcessorId};
-use crate::outside::{HostQuantity, ReservationQuantity};
+use crate::outside::{DelegateQuantity, HostQuantity, ReservationQuantity};
 use crate::standby::Admissions;
 use crate::system::{Deadline, Environment, Epoch};
 use crate::time::{Instant, Span};
@@ -193,6 +193,7 @@ fn address(path: &[String]) -> EntryLookup {
         "reservation" => return measured(path).unwrap_or_else(|| of_named("reservation", path)),
         "link" => return of_named("link", path),
         "host" => return measured(path).unwrap_or_else(|| of_named("host", path)),
+        "delegate" => return measured(path).unwrap_or(EntryLookup::Wrong(path.len().min(3) - 1)),
         "condition" => return of_named("condition", path),
         _ => return EntryLookup::Wrong(0),
     }
@@ -213,17 +214,18 @@ fn address(path: &[String]) -> EntryLookup {
     }
 }
 
-/// `host.NAME.temperature` or `reservation.NAME.asked`: a measured condition with that name.
+/// `host.NAME.temperature`, `reservation.NAME.asked` or `delegate.NAME.rate`: a measured condition with that name.
 fn measured(path: &[String]) -> Option<EntryLookup> {
-    let (is_of_host, quantity) = (path[0] == "host", path.get(2..)?.join("."));
-    let is_measured = match is_of_host {
-        true => HostQuantity::of_name(&quantity).is_some(),
-        false => ReservationQuantity::of_name(&quantity).is_some(),
+    let (section, quantity) = (path[0].as_str(), path.get(2..)?.join("."));
+    let is_measured = match section {
+        "host" => HostQuantity::of_name(&quantity).is_some(),
+        "delegate" => DelegateQuantity::of_name(&quantity).is_some(),
+        _ => ReservationQuantity::of_name(&quantity).is_some(),
     };
     if is_measured {
         return Some(EntryLookup::OfNamed("condition", path.join("."), "value"));
     }
-    (is_of_host && quantity == "broker").then_some(EntryLookup::Incomplete)
+    (section == "host" && quantity == "broker").then_some(EntryLookup::Incomplete)
 }
 
 fn of_named(section: &'static str, path: &[String]) -> EntryLookup {

@@ -128,6 +128,8 @@ pub enum Kind {
     NamedTables(&'static str),
     /// A list of tables of the section.
     Tables(&'static str),
+    /// A table of operations of an interface and behaviours of a delegate.
+    Behaviours,
     /// A table of names and texts, numbers, truths or lists of them.
     Values,
     /// Such a value.
@@ -242,6 +244,12 @@ pub const SECTIONS: &[Section] = &[
         doc: "An object of a program: requests to it are jobs.",
         keys: OBJECT,
     },
+    Section {
+        path: "delegate",
+        shape: Shape::Named,
+        doc: "A delegate around the servant of an object: what happens to requests before they become jobs.",
+        keys: DELEGATE,
+    },
     Section { path: "object.clients", shape: Shape::Inline, doc: "What a client may ask for.", keys: CLIENT },
     Section {
         path: "feedback",
@@ -349,6 +357,7 @@ pub const SYNONYMS: &[(&str, &str, &str)] = &[
     ("chain", "operations", "path"),
     ("object", "method", "methods"),
     ("object", "endpoint", "endpoints"),
+    ("delegate", "behaviours", "behaviour"),
     ("host", "net", "network"),
     ("host.gateway", "endpoints", "listen"),
     ("host.gateway", "publishes", "publish"),
@@ -1005,6 +1014,16 @@ const OBJECT: &[Key] = &[
     ),
 ];
 
+const DELEGATE: &[Key] = &[
+    key("object", Kind::Name("object"), Required, "The object."),
+    key(
+        "behaviour",
+        Kind::Behaviours,
+        Described("all requests pass"),
+        "By operation of its interface, or \"*\" for all others: \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\" or \"thin:10Hz\".",
+    ),
+];
+
 const CLIENT: &[Key] = &[
     key("certificate", Kind::Text, Described("by user or address"), "A name in its certificate, over TLS."),
     key("user", Kind::Text, Described("by certificate or address"), "Its user, over a Unix socket."),
@@ -1153,7 +1172,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.QUANTITY\", \"link.A-B.QUANTITY\", \"reservation.NAME.QUANTITY\" or \"condition.NAME\".",
+        "What it measures: \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.QUANTITY\", \"link.A-B.QUANTITY\", \"reservation.NAME.QUANTITY\", \"delegate.NAME.QUANTITY\" or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),
@@ -1215,7 +1234,7 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("another action"),
-        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, level, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\", \"reservation.NAME.importance\" or \"link.A-B.dscp\".",
+        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, level, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\", \"reservation.NAME.importance\", \"link.A-B.dscp\" or \"delegate.NAME.OPERATION\".",
     ),
     key("most", Kind::Limit(1, 65_535), Described("no limit"), "The greatest rate, number of legs or service level."),
     key("least", Kind::Rate, Described("no limit"), "The least rate."),
@@ -1223,7 +1242,7 @@ const ACTION: &[Key] = &[
         "to",
         Kind::SettingValue,
         Described("an error without limits"),
-        "The value: `false` disables the operation; a number is an importance; a text is a set point, a strategy or a DSCP.",
+        "The value: `false` disables the operation; a number is an importance; a text is a set point, a strategy, a DSCP or the behaviour of a delegate.",
     ),
     key(
         "call",

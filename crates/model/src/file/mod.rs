@@ -12,6 +12,7 @@ mod chains;
 mod clients;
 mod contracts;
 mod declared;
+mod delegates;
 mod diagnostic;
 mod environment;
 mod epochs;
@@ -245,13 +246,15 @@ fn assemble(
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let objects = objects::read(log, &top, &hosts, &operations);
+    let delegates = delegates::read(log, &top, &objects);
     offered::check(log, (&declared_events, &events), (&hosts, &processors, &objects), &operations);
     gateways::resolve(log, &gateway_tables, &mut hosts, (&processors, &events, &objects), &operations);
     let expand::OperationEdges { triggers, reads, .. } = connections;
     let order = graph::order(&triggers).map_err(|cycles| report_cycles(log, &operations, cycles)).ok();
 
     let epochs = epochs::read(log, &top, duration.unwrap_or_default());
-    let parts = outside::MeasuredParts { hosts: &hosts, links: &links, programs: &brokered.programs };
+    let programs = &brokered.programs;
+    let parts = outside::MeasuredParts { hosts: &hosts, links: &links, programs, delegates: &delegates };
     let outside = outside::read((&top, &qoskets), parts);
     let environments = environment::accumulate(log, &top, (&epochs, &outside), &hosts, &links, known.duration);
     let edges: usize = triggers.iter().map(|trigger| trigger.predecessors().len()).sum();
@@ -334,6 +337,7 @@ fn assemble(
         resources,
         chains,
         objects,
+        delegates,
         links,
         epochs,
         processors,

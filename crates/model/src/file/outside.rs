@@ -1,5 +1,5 @@
 //! Conditions with values from outside: `[condition.NAME]`, and in `watch` of contracts `host.NAME.QUANTITY`,
-//! `link.A-B.QUANTITY` and `reservation.NAME.QUANTITY`.
+//! `link.A-B.QUANTITY`, `reservation.NAME.QUANTITY` and `delegate.NAME.QUANTITY`.
 
 use toml::de::DeValue;
 
@@ -7,10 +7,11 @@ use super::environment::LinkNames;
 use super::log::Log;
 use super::qoskets::UsedQosket;
 use super::table::{Table, in_order};
+use crate::delegate::ServantDelegate;
 use crate::ids::{HostId, ProgramId};
 use crate::outside::{
-    HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition, OutsideMeasure, ReservationMeasure,
-    ReservationQuantity,
+    DelegateMeasure, DelegateQuantity, HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition,
+    OutsideMeasure, ReservationMeasure, ReservationQuantity,
 };
 use crate::program::Program;
 use crate::system::{Host, Link};
@@ -21,6 +22,7 @@ pub(super) struct MeasuredParts<'a> {
     pub hosts: &'a [Host],
     pub links: &'a [Link],
     pub programs: &'a [Program],
+    pub delegates: &'a [ServantDelegate],
 }
 
 /// The declared ones in the file's order, then measured ones, by their first use. Contracts are read later: epochs set
@@ -71,6 +73,12 @@ pub(super) fn measure(text: &str, parts: MeasuredParts<'_>) -> Option<OutsideMea
             let quantity = ReservationQuantity::of_name(quantity)?;
             Some(OutsideMeasure::Reservation(ReservationMeasure { program: ProgramId(place as u32), quantity }))
         }
+        "delegate" => {
+            let (delegate, quantity) = rest.split_once('.')?;
+            let place = parts.delegates.iter().position(|one| one.name == delegate)?;
+            let quantity = DelegateQuantity::of_name(quantity)?;
+            Some(OutsideMeasure::Delegate(DelegateMeasure { delegate: place.try_into().ok()?, quantity }))
+        }
         _ => None,
     }
 }
@@ -86,6 +94,9 @@ fn name(measure: OutsideMeasure, parts: MeasuredParts<'_>) -> String {
         }
         OutsideMeasure::Reservation(ReservationMeasure { program, quantity }) => {
             format!("reservation.{}.{}", parts.programs[program.index()].name, quantity.name())
+        }
+        OutsideMeasure::Delegate(DelegateMeasure { delegate, quantity }) => {
+            format!("delegate.{}.{}", parts.delegates[usize::from(delegate)].name, quantity.name())
         }
     }
 }

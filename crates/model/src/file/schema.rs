@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, DefaultValue, Key, Kind, SECTIONS, Section, Shape};
-use crate::outside::{HostQuantity, ReservationQuantity};
+use crate::outside::{DelegateQuantity, HostQuantity, ReservationQuantity};
 
 /// The schema as a JSON text: `schema/system.schema.json` in the repository contains it, for Taplo, VS Code and similar
 /// tools. It has keys and their types; only the reader checks relations between keys.
@@ -126,6 +126,7 @@ fn kind(kind: Kind) -> Value {
         Kind::Tables(path) => list(table(path)),
         Kind::NamedTables(path) => json!({ "type": "object", "additionalProperties": table(path) }),
         Kind::NamesOr(_, path) => list(or(text(), table(path))),
+        Kind::Behaviours => json!({ "type": "object", "additionalProperties": text() }),
         Kind::Values => json!({ "type": "object" }),
         Kind::AnyValue => json!({}),
         Kind::Settings => settings(),
@@ -158,7 +159,10 @@ fn settings() -> Value {
     let names = ReservationQuantity::ALL.map(|(_, name)| name);
     let measured = format!("^reservation\\.[^.]+\\.({})$", names.join("|"));
     patterns.insert(measured, described(kind(Kind::Real), "A condition that the CPU broker reports in a run."));
-    let sections = ["operation", "reservation", "link", "host", "condition"]
+    let names = DelegateQuantity::ALL.map(|(_, name)| name);
+    let measured = format!("^delegate\\.[^.]+\\.({})$", names.join("|"));
+    patterns.insert(measured, described(kind(Kind::Real), "A condition that a delegate measures in a run."));
+    let sections = ["operation", "reservation", "link", "host", "delegate", "condition"]
         .map(|name| (name.to_string(), json!({ "type": "object" })));
     let sections: Map<_, _> = sections.into_iter().collect();
     json!({

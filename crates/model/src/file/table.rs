@@ -294,6 +294,7 @@ fn example(kind: Kind) -> &'static str {
             "[{ name = \"coarse\", wcet = \"1ms\", value = 3 }, { name = \"full\", wcet = \"4ms\", value = 10 }]"
         }
         Kind::Tables(_) => "[{ certificate = \"drone\", importance = 5 }]",
+        Kind::Behaviours => "{ \"*\" = \"pass\", zoom = \"thin:10Hz\" }",
         Kind::Values => "{ parameter = \"value\" }",
         Kind::AnyValue => "\"...\"",
         Kind::Settings => "{ \"operation.name.wcet\" = \"2.5ms\" }",

@@ -3,7 +3,7 @@
 //!     cargo run --release -p hyoshi-orb --example orb_bench                 # all, at normal priority
 //!     cargo run --release -p hyoshi-orb --example orb_bench -- --fifo       # SCHED_FIFO (as root)
 //!     ... --one-cpu          both ends on CPU 0, else the server on 0 and the client on 1
-//!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes, cancels, proxy
+//!     ... --only objects     one of: objects, operations, collocated, order, connections, lanes, cancels, proxy, delegates
 //!     ... --omniorb PROGRAM  beside the lanes, a server of omniORB: `tracker`, as `crates/interop/others/build` builds it
 //!
 //! The server is a process of its own. Each figure is the median of five rounds. Calls beside bare sockets and omniORB:
@@ -222,6 +222,9 @@ fn main() {
     if asked.wants("proxy") {
         proxy::proxy(&server, &client, &tracker);
         proxy::delegate(&asked);
+    }
+    if asked.wants("delegates") {
+        proxy::around_stubs(&asked, &tracker);
     }
     if asked.wants("connections") {
         connections::connections(&server, &tracker);

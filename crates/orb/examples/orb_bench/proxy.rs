@@ -5,9 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use hyoshi_model::Instant as ClockInstant;
-use hyoshi_orb::Orb;
 use hyoshi_orb::behaviour::{Behaviour, DelegateOutcome, Delegates};
 use hyoshi_orb::proxy::{IiopProxy, ProxySettings};
+use hyoshi_orb::{CallDelegates, Orb};
 use hyoshi_os::{Clock, MonotonicClock};
 use hyoshi_wire::ior::{Corbaloc, CorbalocAddress, Ior};
 
@@ -59,6 +59,48 @@ pub fn proxy(server: &Server, client: &Orb, direct: &TrackerStub) {
     let relayed = client.resolve::<dyn Tracker>(&relayed()).expect("the relay passes");
     let through = client.resolve::<dyn Tracker>(&proxied()).expect("the proxy answers");
     compare(&[("the server itself", direct), ("a relay before it", &relayed), ("a proxy before it", &through)]);
+}
+
+/// What a passing delegate adds to a call of a stub: of the server, and of an object in this process. Calls with and
+/// without it alternate, so that changes on the machine affect both.
+pub fn around_stubs(asked: &Asked, remote: &TrackerStub) {
+    asked.take_place();
+    let delegated = TrackerDelegate::new(remote.clone(), CallDelegates::of::<dyn Tracker>());
+    let mut rounds = Vec::new();
+    for _ in 0..11 {
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..10_000 {
+            let start = Instant::now();
+            remote.nothing().expect("it answers");
+            let between = Instant::now();
+            delegated.nothing().expect("it passes");
+            let end = Instant::now();
+            times[0].push((between - start).as_nanos() as f64);
+            times[1].push((end - between).as_nanos() as f64);
+        }
+        rounds.push(times.map(median));
+    }
+    let direct = median(rounds.iter().map(|round| round[0]).collect());
+    let added = median(rounds.iter().map(|round| round[1] - round[0]).collect());
+    println!("{:<28} {added:.0} ns more than {:.1} us, p50", "a delegate, remote", direct / 1e3);
+
+    let orb = Orb::client().expect("it starts");
+    let adapter = orb.adapter("delegated").build().expect("a fresh name");
+    let here = adapter.activate::<dyn Tracker>(std::sync::Arc::new(crate::serve::Silent)).expect("it is fresh");
+    let delegated = TrackerDelegate::new(here.clone(), CallDelegates::of::<dyn Tracker>());
+    let round = |call: &dyn Fn()| {
+        let start = Instant::now();
+        (0..1_000_000).for_each(|_| call());
+        start.elapsed().as_nanos() as f64 / 1e6
+    };
+    let pairs = (0..5).map(|_| {
+        let direct = round(&|| std::hint::black_box(&here).nothing().expect("it is here"));
+        [direct, round(&|| std::hint::black_box(&delegated).nothing().expect("it passes"))]
+    });
+    let pairs: Vec<[f64; 2]> = pairs.collect();
+    let direct = median(pairs.iter().map(|pair| pair[0]).collect());
+    let added = median(pairs.iter().map(|pair| pair[1] - pair[0]).collect());
+    println!("{:<28} {added:.1} ns more than {direct:.1} ns", "a delegate, collocated");
 }
 
 /// The decision about a request and the measurement of its reply, with both readings of the clock.

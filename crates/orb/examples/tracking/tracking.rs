@@ -183,8 +183,8 @@ pub mod tracking {
     }
 
     impl<T: Callback, A: Around> CallbackDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Callback as Interface>::ID, operation }, run)
+        fn invoke<R, E: Raises>(&self, operation: &StubOperation, run: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+            self.around.invoke(&Invoked { interface: <dyn Callback as Interface>::ID, operation }, run)
         }
     }
 
@@ -420,8 +420,8 @@ pub mod tracking {
     }
 
     impl<T: Tracker, A: Around> TrackerDelegate<T, A> {
-        fn invoke<R>(&self, operation: &StubOperation, run: impl FnOnce() -> R) -> R {
-            self.around.around(&Invoked { interface: <dyn Tracker as Interface>::ID, operation }, run)
+        fn invoke<R, E: Raises>(&self, operation: &StubOperation, run: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+            self.around.invoke(&Invoked { interface: <dyn Tracker as Interface>::ID, operation }, run)
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hyoshi_model::network::Dscp;
-use hyoshi_model::{Instant, Span};
+use hyoshi_model::{DelegateTotals, Instant, Span};
 use hyoshi_wire::{SystemException, SystemKind, minor};
 
 use super::{Behaviour, DelegateMeasurements, DelegateOutcome, Thinning};
@@ -48,6 +48,8 @@ pub enum DelegateDecision {
 pub struct OperationDelegate {
     name: Box<str>,
     behaviour: Behaviour,
+    /// The behaviour is its own, not that of all others.
+    is_own: bool,
     /// Requests of [`Thinning::OneOf`] since the last that passed.
     since: u32,
     /// [`Thinning::Every`] passes the next request from then on.
@@ -59,7 +61,16 @@ impl OperationDelegate {
     /// Of the operation with this name.
     pub fn new(name: &str, behaviour: Behaviour) -> Self {
         let (since, next) = (0, Instant::from_nanos(0));
-        OperationDelegate { name: name.into(), behaviour, since, next, measured: DelegateMeasurements::new() }
+        let measured = DelegateMeasurements::new();
+        OperationDelegate { name: name.into(), behaviour, is_own: true, since, next, measured }
+    }
+
+    /// Has this behaviour from the next request on.
+    fn set(&mut self, behaviour: Behaviour, is_own: bool) {
+        self.is_own = is_own;
+        if self.behaviour != behaviour {
+            (self.behaviour, self.since, self.next) = (behaviour, 0, Instant::from_nanos(0));
+        }
     }
 
     /// The operation.
@@ -145,22 +156,56 @@ pub struct Delegates {
     delegates: Vec<OperationDelegate>,
     places: HashMap<Box<str>, usize, foldhash::quality::RandomState>,
     others: Behaviour,
+    /// No operation gets a delegate of its own any more.
+    is_complete: bool,
+    totals: DelegateTotals,
 }
 
 impl Delegates {
     /// With behaviours of operations by name. `others` is that of all other operations.
     pub fn new<'a>(behaviours: impl IntoIterator<Item = (&'a str, Behaviour)>, others: Behaviour) -> Self {
-        let delegates = vec![OperationDelegate::new("(further operations)", others.clone())];
-        let mut all = Delegates { delegates, places: HashMap::default(), others };
+        let further =
+            OperationDelegate { is_own: false, ..OperationDelegate::new("(further operations)", others.clone()) };
+        let (delegates, totals) = (vec![further], DelegateTotals::default());
+        let mut all = Delegates { delegates, places: HashMap::default(), others, is_complete: false, totals };
         for (name, behaviour) in behaviours {
-            all.add(name, behaviour);
+            all.add(name, behaviour, true);
         }
         all
     }
 
-    fn add(&mut self, name: &str, behaviour: Behaviour) -> usize {
+    /// The delegates of all operations of an interface; other names share one. A request allocates nothing.
+    pub fn of_interface<'a>(operations: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut all = Delegates::new([], Behaviour::Pass);
+        operations.into_iter().for_each(|name| _ = all.add(name, Behaviour::Pass, false));
+        Delegates { is_complete: true, ..all }
+    }
+
+    /// An operation has this behaviour from its next request on; without one, that of all others. False if it has no
+    /// delegate.
+    pub fn set(&mut self, operation: &str, behaviour: Option<Behaviour>) -> bool {
+        let Some(at) = self.places.get(operation) else { return false };
+        let is_own = behaviour.is_some();
+        self.delegates[*at].set(behaviour.unwrap_or_else(|| self.others.clone()), is_own);
+        true
+    }
+
+    /// All operations without a behaviour of their own have this one from now on.
+    pub fn set_others(&mut self, behaviour: Behaviour) {
+        for delegate in self.delegates.iter_mut().filter(|one| !one.is_own) {
+            delegate.set(behaviour.clone(), false);
+        }
+        self.others = behaviour;
+    }
+
+    /// The counts of all operations.
+    pub fn totals(&self) -> DelegateTotals {
+        self.totals
+    }
+
+    fn add(&mut self, name: &str, behaviour: Behaviour, is_own: bool) -> usize {
         let at = self.delegates.len();
-        self.delegates.push(OperationDelegate::new(name, behaviour));
+        self.delegates.push(OperationDelegate { is_own, ..OperationDelegate::new(name, behaviour) });
         self.places.insert(name.into(), at);
         at
     }
@@ -168,11 +213,13 @@ impl Delegates {
     /// Decides about a request.
     #[inline]
     pub fn request(&mut self, now: Instant, operation: &str, is_oneway: bool) -> (DelegateId, DelegateDecision) {
+        self.totals.requests += 1;
         let at = match self.places.get(operation) {
             Some(at) => *at,
+            None if self.is_complete => 0,
             None if operation.len() > LONGEST_NAME => 0,
-            None if IMPLICIT_OPERATIONS.contains(&operation) => self.add(operation, Behaviour::Pass),
-            None if self.delegates.len() <= MOST_OPERATIONS => self.add(operation, self.others.clone()),
+            None if IMPLICIT_OPERATIONS.contains(&operation) => self.add(operation, Behaviour::Pass, true),
+            None if self.delegates.len() <= MOST_OPERATIONS => self.add(operation, self.others.clone(), false),
             None => 0,
         };
         (DelegateId(at), self.delegates[at].request(now, is_oneway))
@@ -191,6 +238,14 @@ impl Delegates {
     /// A request that was passed on at `began` has ended.
     #[inline]
     pub fn replied(&mut self, id: DelegateId, began: Instant, now: Instant, outcome: DelegateOutcome) {
+        match outcome {
+            DelegateOutcome::Answered => {
+                self.totals.answered += 1;
+                self.totals.waited = self.totals.waited + now.since(began);
+            }
+            DelegateOutcome::Failed => self.totals.failed += 1,
+            DelegateOutcome::Cancelled => {}
+        }
         self.delegates[id.0].measured.ended(began, now, outcome);
     }
 
@@ -317,6 +372,42 @@ mod tests {
         assert_eq!(decision("_is_a"), DelegateDecision::Pass);
         assert_eq!(decision("_non_existent"), DelegateDecision::Delay(Span::from_millis(1)));
         assert!(matches!(decision("_get_name"), DelegateDecision::Refuse(_)));
+    }
+
+    #[test]
+    fn requests_to_a_known_interface_allocate_nothing() {
+        let mut delegates = Delegates::of_interface(["locate", "place"]);
+        delegates.set("place", Some(Behaviour::Thin(Thinning::Every(Span::from_millis(1)))));
+        let counted = allocation_counter::measure(|| {
+            for operation in ["locate", "place", "unknown"].repeat(50) {
+                let (id, decision) = delegates.request(Instant::from_nanos(9), operation, false);
+                if decision == DelegateDecision::Pass {
+                    delegates.replied(id, Instant::from_nanos(9), Instant::from_nanos(20), DelegateOutcome::Answered);
+                }
+            }
+        });
+        // `repeat` allocates its list.
+        assert_eq!((counted.count_total, delegates.totals().answered), (1, 101));
+    }
+
+    #[test]
+    fn behaviours_change_while_it_counts() {
+        let mut delegates = Delegates::of_interface(["locate", "place"]);
+        let decision =
+            |delegates: &mut Delegates, operation| delegates.request(Instant::from_nanos(9), operation, false).1;
+        assert!(delegates.set("place", Some(Behaviour::Delay(Span::from_millis(1)))));
+        assert!(!delegates.set("unknown", None));
+        delegates.set_others(refusing());
+        assert!(matches!(decision(&mut delegates, "locate"), DelegateDecision::Refuse(_)));
+        assert!(matches!(decision(&mut delegates, "unknown"), DelegateDecision::Refuse(_)));
+        assert_eq!(decision(&mut delegates, "place"), DelegateDecision::Delay(Span::from_millis(1)));
+        assert!(delegates.set("place", None));
+        assert!(matches!(decision(&mut delegates, "place"), DelegateDecision::Refuse(_)), "that of all others");
+        delegates.set_others(Behaviour::Pass);
+        assert_eq!(decision(&mut delegates, "place"), DelegateDecision::Pass);
+        let names: Vec<_> = delegates.all().iter().map(|one| one.name().to_owned()).collect();
+        assert_eq!(names, ["locate", "place", "(further operations)"]);
+        assert_eq!(delegates.totals().requests, 5);
     }
 
     fn refusing() -> Behaviour {

@@ -1,5 +1,5 @@
 //! Delegates: what happens to requests between clients and an object, for each operation. Plain state machines without
-//! I/O: a proxy drives them.
+//! I/O: a proxy drives them, a node, and [`CallDelegates`](crate::CallDelegates).
 //!
 //! ```text
 //!   request ──► Delegates::request ──► DelegateDecision: pass, refuse, drop, redirect, delay, mark, answer from the cache
@@ -11,11 +11,11 @@ mod delegates;
 mod measured;
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::str::FromStr;
 
+pub use hyoshi_model::Thinning;
 use hyoshi_model::network::Dscp;
-use hyoshi_model::{Span, quantity};
+use hyoshi_model::{Refusal, ServantBehaviour, Span, quantity};
 use hyoshi_wire::SystemKind;
 
 pub use cache::{CacheLimits, ReplyCache};
@@ -44,15 +44,6 @@ pub enum Behaviour {
     Mark(Dscp),
     /// Answers from the last reply for the same arguments, up to this age. Oneways pass.
     Cached(Span),
-}
-
-/// Which requests pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thinning {
-    /// The first of so many, and then each so manyth.
-    OneOf(NonZeroU32),
-    /// At most one in each span of this length.
-    Every(Span),
 }
 
 const HELP: &str = "write pass, refuse, refuse:EXCEPTION, redirect:REFERENCE, thin:1/4, thin:10Hz, delay:5ms, mark:AF41 or \
@@ -93,16 +84,15 @@ fn span(text: &str) -> Result<Span, String> {
     quantity::span(text).map_err(|error| format!("\"{text}\" {error}; {}", error.remedy(text)))
 }
 
-impl FromStr for Thinning {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Thinning, String> {
-        if let Some(count) = text.strip_prefix("1/") {
-            let invalid = |_| format!("invalid share \"{text}\"; write 1/N with N from 1 to {}", u32::MAX);
-            return count.parse().map(Thinning::OneOf).map_err(invalid);
+impl From<ServantBehaviour> for Behaviour {
+    fn from(behaviour: ServantBehaviour) -> Self {
+        match behaviour {
+            ServantBehaviour::Pass => Behaviour::Pass,
+            ServantBehaviour::Refuse(Refusal::Transient) => Behaviour::Refuse(SystemKind::Transient),
+            ServantBehaviour::Refuse(Refusal::NoPermission) => Behaviour::Refuse(SystemKind::NoPermission),
+            ServantBehaviour::Refuse(Refusal::NoResources) => Behaviour::Refuse(SystemKind::NoResources),
+            ServantBehaviour::Thin(thinning) => Behaviour::Thin(thinning),
         }
-        let period = quantity::period(text);
-        period.map(Thinning::Every).map_err(|error| format!("\"{text}\" {error}; write a rate such as 10Hz, or 1/4"))
     }
 }
 

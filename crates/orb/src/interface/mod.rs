@@ -11,6 +11,7 @@ use hyoshi_wire::{FromIor, SystemException, SystemKind, ToIor};
 
 use crate::call::Call;
 use crate::minor;
+use crate::raises::Raises;
 pub use reference::{Collocated, Reference};
 
 /// An IDL interface. Implemented for `dyn Tracker`, where `Tracker` is the trait of its operations.
@@ -65,6 +66,17 @@ impl StubOperation {
 pub trait Around: Send + Sync {
     /// Runs the call, or code before and after it.
     fn around<R>(&self, call: &Invoked<'_>, run: impl FnOnce() -> R) -> R;
+
+    /// The same for an operation with its outcome; generated delegates call this. It may raise an exception instead of
+    /// running the call. Default: [`around`](Self::around).
+    ///
+    /// # Errors
+    ///
+    /// Those of the call, or its own.
+    #[inline]
+    fn invoke<R, E: Raises>(&self, call: &Invoked<'_>, run: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+        self.around(call, run)
+    }
 }
 
 /// A call within a delegate.

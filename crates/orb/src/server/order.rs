@@ -20,13 +20,14 @@ use hyoshi_os::{Credentials, PiMutex};
 use hyoshi_wire::giop::{
     self, CONTEXT_HYOSHI_CALL, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts,
 };
-use hyoshi_wire::{ByteOrder, DecodeError, Encoder, SystemException, SystemKind};
+use hyoshi_wire::{ByteOrder, CharSet, DecodeError, Decoder, Encoder, SystemException, SystemKind};
 
 use super::Lane;
 use super::connection::Connection;
 use super::serve;
 use super::shares::{ClientShares, Held};
 use super::source::ClientSource;
+use crate::behaviour::DelegateOutcome;
 use crate::current::{self, Serving};
 use crate::rt::threads::{self, QueuedPart};
 use crate::rt::{OperationCall, RequestTiming};
@@ -373,7 +374,18 @@ impl Lane {
 impl OrderedRequest {
     /// Runs it on the calling thread, and sends the reply. If the socket does not accept all octets, the rest waits in
     /// memory.
-    pub fn run(mut self) {
+    pub fn run(self) {
+        self.carry_out(|_| ());
+    }
+
+    /// The same, and returns how it ended.
+    pub fn run_measured(self) -> DelegateOutcome {
+        let mut outcome = DelegateOutcome::Failed;
+        self.carry_out(|reply| outcome = outcome_of(reply));
+        outcome
+    }
+
+    fn carry_out(mut self, replied: impl FnOnce(&Encoder)) {
         let Some(orb) = self.lane.orb.upgrade() else { return };
         crate::shared::use_orb(&orb);
         let serving = Serving { connection: self.connection.clone(), epoch: None };
@@ -382,6 +394,7 @@ impl OrderedRequest {
         let thread = self.thread.take();
         self.answer(|received, connection, to, early| {
             serve::message(&orb, &connection.socket.terms, received, thread, to, early);
+            replied(to);
         });
         rt::current::go_home();
         drop(scope);
@@ -507,6 +520,19 @@ impl OrderedRequest {
     /// False once its client is known to have ended. The request may still run, but no reply is sent.
     pub fn is_wanted(&self) -> bool {
         !self.connection.is_gone()
+    }
+}
+
+/// The outcome of a reply. Nothing is encoded for a oneway, which counts as answered.
+fn outcome_of(reply: &Encoder) -> DelegateOutcome {
+    let mut octets = Decoder::new(reply.bytes(), reply.order());
+    if reply.is_empty() {
+        return DelegateOutcome::Answered;
+    }
+    octets.speak(reply.version(), CharSet::Latin1);
+    match octets.raw(giop::Header::LEN).and_then(|_| giop::Reply::decode(octets)) {
+        Ok(reply) if reply.status != giop::ReplyStatus::SystemException => DelegateOutcome::Answered,
+        _ => DelegateOutcome::Failed,
     }
 }
 

@@ -6,14 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{Dscp, ExternalAction, Instant, Span};
+use hyoshi_model::{ExternalAction, Instant, Span};
 use hyoshi_os::WaitOutcome;
 use rtrb::Consumer;
 
 use super::commands::{Commands, PendingCommand};
-use super::{
-    ActionLog, ActionOutcome, ActionsEnd, BrokerAccess, OutsideSetting, ReadyAction, RegionCallback, RegionEvent,
-};
+use super::settings::{OutsideSetting, SettingTargets, SettingValue};
+use super::{ActionLog, ActionOutcome, ActionsEnd, ReadyAction, RegionCallback, RegionEvent};
 use crate::common::CommonState;
 use crate::ended::panic_text;
 
@@ -26,13 +25,13 @@ pub(crate) struct ActionExecutor {
     rings: Vec<Consumer<ChangedRegion>>,
     actions: Vec<ReadyAction>,
     callbacks: BTreeMap<String, RegionCallback>,
-    broker: Option<Arc<dyn BrokerAccess>>,
+    targets: SettingTargets,
     /// `None` if no action is a command.
     pub commands: Option<Arc<Commands>>,
     /// By contract: its active regions, outer ones first.
     active: Vec<Vec<u16>>,
     /// The settings that regions set, with their present values; `None`: that of the file.
-    settings: BTreeMap<OutsideSetting, Option<u32>>,
+    settings: BTreeMap<OutsideSetting, Option<SettingValue>>,
     pub log: ActionLog,
     pub end: ActionsEnd,
 }
@@ -48,7 +47,7 @@ impl ActionExecutor {
         common: Arc<CommonState>,
         rings: Vec<Consumer<ChangedRegion>>,
         actions: Vec<ReadyAction>,
-        (callbacks, broker): (BTreeMap<String, RegionCallback>, Option<Arc<dyn BrokerAccess>>),
+        (callbacks, targets): (BTreeMap<String, RegionCallback>, SettingTargets),
     ) -> Self {
         let system = &common.system;
         let outcome = |one: &ReadyAction| {
@@ -63,7 +62,7 @@ impl ActionExecutor {
             }
         };
         let log = ActionLog(Arc::new(Mutex::new(actions.iter().map(outcome).collect())));
-        let settings = actions.iter().filter_map(|one| Some((one.setting()?.0, None)));
+        let settings = actions.iter().filter_map(|one| Some((OutsideSetting::of(&one.action)?.0, None)));
         ActionExecutor {
             settings: settings.collect(),
             commands: actions
@@ -76,7 +75,7 @@ impl ActionExecutor {
             rings,
             actions,
             callbacks,
-            broker,
+            targets,
             common,
         }
     }
@@ -97,8 +96,7 @@ impl ActionExecutor {
                 return;
             }
             // The broker may be absent for a while.
-            let refused = self.settings.iter().any(|(setting, present)| self.wanted(*setting).0 != *present);
-            let until = if refused { self.common.now() + AGAIN } else { Instant::NEVER };
+            let until = if self.has_refused() { self.common.now() + AGAIN } else { Instant::NEVER };
             let woken = self.common.actions.wait_until(self.common.clock(), until);
             if woken == WaitOutcome::TimedOut {
                 self.apply_settings(None);
@@ -155,24 +153,25 @@ impl ActionExecutor {
                 }
                 None
             }
-            ExternalAction::Importance { .. } | ExternalAction::MarkLink { .. } => None,
+            ExternalAction::Importance { .. } | ExternalAction::MarkLink { .. } | ExternalAction::Behave { .. } => None,
         };
         if let Some((place, result)) = result {
             self.log.record(place, result);
         }
     }
 
-    /// Makes the settings that the active regions want, or restores those of the file. Without a change it requests again
-    /// what was refused, and records only success.
+    /// Applies the settings of the active regions, or those of the file. Without a change it requests again what was
+    /// refused, and records only success.
     fn apply_settings(&mut self, change: Option<ChangedRegion>) {
-        for setting in self.settings.keys().copied().collect::<Vec<_>>() {
-            let (wanted, by) = self.wanted(setting);
-            if self.settings.get(&setting) == Some(&wanted) {
+        let system = &self.common.system;
+        for (setting, present) in &mut self.settings {
+            let (wanted, by) = setting.wanted(system, &self.actions, &self.active);
+            if *present == wanted {
                 continue;
             }
-            let result = self.apply(setting, wanted);
+            let result = self.targets.apply(&self.common, setting, wanted);
             if result.is_ok() {
-                self.settings.insert(setting, wanted);
+                *present = wanted;
             }
             let Some(change) = change else {
                 by.filter(|_| result.is_ok()).into_iter().for_each(|place| self.log.record(place, Ok(())));
@@ -181,7 +180,7 @@ impl ActionExecutor {
             // Without an active region: it ends the one of this change.
             let ended = |one: &ReadyAction| {
                 (one.contract, Some(one.region)) == (change.contract, change.from)
-                    && one.setting().is_some_and(|(of, _)| of == setting)
+                    && OutsideSetting::of(&one.action).is_some_and(|(of, _)| of == *setting)
             };
             match (by, result) {
                 (Some(place), result) => self.log.record(place, result),
@@ -195,33 +194,12 @@ impl ActionExecutor {
         }
     }
 
-    fn apply(&self, setting: OutsideSetting, value: Option<u32>) -> Result<(), String> {
+    /// Whether a setting was refused.
+    fn has_refused(&self) -> bool {
         let system = &self.common.system;
-        match setting {
-            OutsideSetting::Importance(program) => {
-                let program = system.program(program);
-                let broker = self.broker.as_ref().ok_or("the run has no CPU broker")?;
-                broker.set_importance(&program.name, value.unwrap_or(program.importance))
-            }
-            OutsideSetting::Dscp(link) => {
-                let to = self.common.other_end(&system.links[usize::from(link)]);
-                let access = to.and_then(|to| Some((to, self.common.link_access.get()?)));
-                let (to, access) = access.ok_or("this process runs all hosts: there are no packets")?;
-                access.set_dscp(to, value.and_then(|value| Dscp::new(value as u8)))
-            }
-        }
-    }
-
-    /// The value of a setting and its action: highest precedence first, then innermost region.
-    fn wanted(&self, setting: OutsideSetting) -> (Option<u32>, Option<usize>) {
-        let contracts = &self.common.system.contracts;
-        let wants = self.actions.iter().enumerate().filter_map(|(place, one)| {
-            let (_, value) = one.setting().filter(|(of, _)| *of == setting)?;
-            let depth = self.active[usize::from(one.contract)].iter().position(|active| *active == one.region)?;
-            let precedence = contracts[usize::from(one.contract)].precedence;
-            let first = std::cmp::Reverse(one.contract);
-            Some(((precedence, first, depth), (Some(value), Some(place))))
-        });
-        wants.max_by_key(|(rank, _)| *rank).map_or((None, None), |(_, wanted)| wanted)
+        let is_refused = |(setting, present): (&OutsideSetting, &Option<SettingValue>)| {
+            setting.wanted(system, &self.actions, &self.active).0 != *present
+        };
+        self.settings.iter().any(is_refused)
     }
 }

@@ -1,8 +1,8 @@
-//! Actions of contracts outside of the dispatcher: callbacks, commands, importance at the CPU broker, and the DSCP of
-//! links.
+//! Actions of contracts outside of the dispatcher: callbacks, commands, importance at the CPU broker, the DSCP of links,
+//! and behaviours of delegates.
 //!
 //! ```text
-//! section of a processor ─► ring of changed regions ─► one thread at normal priority ─► callback, command, broker
+//! section of a processor ─► ring of changed regions ─► one thread at normal priority ─► callback, command, setting
 //! ```
 //!
 //! The thread executes the actions of a region once, when the region begins, in the order of the changes of each
@@ -10,6 +10,7 @@
 
 mod commands;
 mod executor;
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{Contract, ExternalAction, Instant, ProcessorId, ProgramId, Span, System};
+use hyoshi_model::{Contract, DelegateTotals, ExternalAction, Instant, ProcessorId, ServantBehaviour, Span, System};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::common::CommonState;
@@ -26,6 +27,7 @@ use crate::start_error::StartError;
 pub use commands::COMMAND_LIMIT;
 pub(crate) use commands::Commands;
 pub(crate) use executor::ActionExecutor;
+use settings::SettingTargets;
 
 /// The changes of regions of one processor that wait for the thread.
 const RING: usize = 1_024;
@@ -95,6 +97,16 @@ pub trait BrokerAccess: Send + Sync {
     fn set_importance(&self, program: &str, importance: u32) -> Result<(), String>;
 }
 
+/// The delegates around the servants of this program. Calls are short.
+pub trait DelegateAccess: Send + Sync {
+    /// What a delegate has counted, by its position in the system; `None` if the program does not serve its object.
+    fn totals(&self, delegate: u16) -> Option<DelegateTotals>;
+
+    /// Sets the behaviour of a delegate for an operation, or for all others ([`ALL_OPERATIONS`](hyoshi_model::ALL_OPERATIONS));
+    /// `None`: that of the file. False if the program does not serve its object.
+    fn set_behaviour(&self, delegate: u16, operation: &str, behaviour: Option<ServantBehaviour>) -> bool;
+}
+
 /// What a run may do outside of the dispatcher.
 #[derive(Default)]
 pub(crate) struct RegionActions {
@@ -102,6 +114,7 @@ pub(crate) struct RegionActions {
     /// Whether contracts may run commands.
     pub commands: bool,
     pub broker: Option<Arc<dyn BrokerAccess>>,
+    pub delegates: Option<Arc<dyn DelegateAccess>>,
 }
 
 /// The results of one action of a region.
@@ -186,7 +199,8 @@ struct ReadyAction {
 }
 
 /// The processor here whose changes of regions cause an action: that of the contract. If another process evaluates it: a
-/// processor on the host of the reservation, or at an end of the link. `None` if other processes execute it.
+/// processor on the host of the reservation, of the delegate, or at an end of the link. `None` if other processes execute
+/// it.
 fn executed_on(
     system: &System,
     here: &BTreeSet<ProcessorId>,
@@ -194,39 +208,23 @@ fn executed_on(
     action: &ExternalAction,
 ) -> Option<ProcessorId> {
     let is_here = |processor: &ProcessorId| here.contains(processor);
-    let hosts = match action {
+    let on = |host| contract.processor_on(system, host);
+    match action {
         // Each of its two hosts sends.
         ExternalAction::MarkLink { link, .. } => {
             let (one, other) = system.links[usize::from(*link)].between;
-            vec![one, other]
+            [one, other].map(on).into_iter().find(is_here)
+        }
+        // Only where its servant is.
+        ExternalAction::Behave { delegate, .. } => {
+            let served_on = Some(system.delegates[usize::from(*delegate)].processor(system)).filter(is_here)?;
+            Some(if is_here(&contract.processor) { contract.processor } else { served_on })
         }
         ExternalAction::Importance { program, .. } if !is_here(&contract.processor) => {
-            vec![system.program(*program).host]
+            Some(on(system.program(*program).host)).filter(is_here)
         }
         ExternalAction::Importance { .. } | ExternalAction::Call { .. } | ExternalAction::Run { .. } => {
-            return Some(contract.processor).filter(is_here);
-        }
-    };
-    hosts.into_iter().map(|host| contract.processor_on(system, host)).find(is_here)
-}
-
-/// A setting that holds while a region is active.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum OutsideSetting {
-    Importance(ProgramId),
-    /// Of a link, by its position.
-    Dscp(u16),
-}
-
-impl ReadyAction {
-    /// What it sets, and the value.
-    fn setting(&self) -> Option<(OutsideSetting, u32)> {
-        match self.action {
-            ExternalAction::Importance { program, importance } => {
-                Some((OutsideSetting::Importance(program), importance))
-            }
-            ExternalAction::MarkLink { link, dscp } => Some((OutsideSetting::Dscp(link), dscp.number().into())),
-            ExternalAction::Call { .. } | ExternalAction::Run { .. } => None,
+            Some(contract.processor).filter(is_here)
         }
     }
 }
@@ -279,7 +277,8 @@ impl RegionActions {
             });
         }
         let callbacks = std::mem::take(&mut self.callbacks);
-        let executor = ActionExecutor::new(common.clone(), rings, actions, (callbacks, self.broker));
+        let targets = SettingTargets { broker: self.broker, delegates: self.delegates };
+        let executor = ActionExecutor::new(common.clone(), rings, actions, (callbacks, targets));
         Ok(Some((executor, producers)))
     }
 
@@ -303,9 +302,10 @@ impl RegionActions {
                 region: region(),
                 reason,
             }),
-            ExternalAction::Call { .. } | ExternalAction::Importance { .. } | ExternalAction::MarkLink { .. } => {
-                Ok(PathBuf::new())
-            }
+            ExternalAction::Call { .. }
+            | ExternalAction::Importance { .. }
+            | ExternalAction::MarkLink { .. }
+            | ExternalAction::Behave { .. } => Ok(PathBuf::new()),
         }
     }
 }

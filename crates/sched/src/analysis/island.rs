@@ -122,6 +122,7 @@ impl Island {
             contracts: Vec::new(),
             brokered: hyoshi_model::Brokered::default(),
             objects: Vec::new(),
+            delegates: Vec::new(),
             events: Vec::new(),
             idle_states: system.idle_states,
         });

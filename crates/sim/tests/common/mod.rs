@@ -53,6 +53,7 @@ impl Build {
             contracts: Vec::new(),
             brokered: Default::default(),
             objects: Vec::new(),
+            delegates: Vec::new(),
             events: Vec::new(),
             idle_states: Default::default(),
             epochs: vec![Epoch {

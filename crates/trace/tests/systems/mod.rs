@@ -95,6 +95,7 @@ pub fn periodic(operations: usize) -> System {
         contracts: Vec::new(),
         brokered: Default::default(),
         objects: Vec::new(),
+        delegates: Vec::new(),
         events: Vec::new(),
         idle_states: Default::default(),
         epochs: vec![Epoch {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use hyoshi_model::{HostId, System};
+use hyoshi_model::{HostId, System, printable};
 use hyoshi_node::objects::RequestCounts;
 use hyoshi_node::{InstalledObjects, Objects, ServingObjects, calls_of_jobs};
+use hyoshi_orb::behaviour::OperationDelegate;
 use hyoshi_report::{NoteLevel, ReportNote};
 use hyoshi_runtime::{Node, Prepared};
 
@@ -70,8 +71,32 @@ impl CallableObjects {
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             notes.push(note(NoteLevel::Info, "objects", format!("{count} requests {what}")));
         }
+        for (delegate, operations) in self.0.delegates() {
+            let requested = operations.iter().filter(|one| one.measured().requests > 0);
+            notes.extend(
+                requested.map(|one| {
+                    note(NoteLevel::Info, "delegates", format!("{}: {}", printable(&delegate), measured(one)))
+                }),
+            );
+        }
         let of_clients = self.0.client_reports().into_iter();
         notes.extend(of_clients.map(|report| note(NoteLevel::Degraded, "rates of clients", report)));
         notes
     }
+}
+
+/// `locate: 40 requests, 30 passed, 10 refused; median 1.2ms, longest 3ms`.
+fn measured(delegate: &OperationDelegate) -> String {
+    let counted = delegate.measured();
+    let counts = [
+        (counted.passed, "passed"),
+        (counted.refused, "refused"),
+        (counted.dropped, "dropped"),
+        (counted.failed, "failed"),
+    ];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts: String = counts.map(|(count, what)| format!(", {count} {what}")).collect();
+    let latency = counted.latency.quantile(0.5).zip(counted.latency.extent().most());
+    let latency = latency.map_or(String::new(), |(median, most)| format!("; median {median:.3}, longest {most:.3}"));
+    format!("{}: {} requests{counts}{latency}", printable(delegate.name()), counted.requests)
 }

@@ -56,7 +56,8 @@ impl ContractReader<'_, '_> {
                              { set = \"operation.NAME.enabled\", to = false }, { mode = \"NAME\" }, { admit = \"NAME\" }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }; further settings: \
                              operation.NAME.repeat.legs, operation.NAME.level, operation.NAME.importance, reservation.NAME.importance, \
-                             feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy, link.A-B.dscp";
+                             feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy, link.A-B.dscp, \
+                             delegate.NAME.OPERATION";
         let table = open(log, "contract.region.do", "do", item)?;
         let keys = |keys: &[&str]| keys.iter().any(|key| table.get(key).is_some());
         if table.misread {

@@ -87,7 +87,7 @@ impl ContractReader<'_, '_> {
         const KNOWN: &str = "write \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \
                              \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, \
                              critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.temperature\", \
-                             \"link.A-B.loss\", \"reservation.NAME.asked\" or \"condition.NAME\"";
+                             \"link.A-B.loss\", \"reservation.NAME.asked\", \"delegate.NAME.latency\" or \"condition.NAME\"";
         // A single text has no place of its own.
         let several = of.value.len() > 1;
         let at = |text: &AtPlace<_>| AtPlace::new(text.value, if several { text.place } else { of.place });
@@ -99,7 +99,8 @@ impl ContractReader<'_, '_> {
                 let names = Names::new("condition", declared.map(|one| one.name.as_str()));
                 return names.find(log, AtPlace::new(name, text.place)).map(|place| ConditionSource::Set(place as u16));
             }
-            if ["host.", "link.", "reservation."].iter().any(|section| text.value.starts_with(section)) && !several {
+            let sections = ["host.", "link.", "reservation.", "delegate."];
+            if sections.iter().any(|section| text.value.starts_with(section)) && !several {
                 return self.measured_outside(log, text);
             }
             let address = addressed(text).filter(|one| match one.section {

@@ -1,17 +1,17 @@
-//! What contracts measure and do outside of the dispatcher: quantities of hosts, links and reservations; `call`, `run`,
-//! the importance of a reservation, and the DSCP of a link.
+//! What contracts measure and do outside of the dispatcher: quantities of hosts, links, reservations and delegates;
+//! `call`, `run`, the importance of a reservation, the DSCP of a link, and behaviours of delegates.
 
-use super::{ContractReader, addressed};
+use super::{Addressed, ContractReader, addressed};
 use crate::contract::{ConditionSource, ExternalAction};
 use crate::file::environment::LinkNames;
-use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::names::Names;
 use crate::file::outside::{self, MeasuredParts};
 use crate::file::table::Table;
 use crate::file::value::{InputValue, shortened};
+use crate::file::{delegates, limits};
 use crate::ids::{HostId, ProcessorId, ProgramId};
-use crate::outside::{HostQuantity, LinkQuantity, OutsideMeasure, ReservationQuantity};
+use crate::outside::{DelegateQuantity, HostQuantity, LinkQuantity, ReservationQuantity};
 use crate::system::Contents;
 
 impl ContractReader<'_, '_> {
@@ -31,12 +31,19 @@ impl ContractReader<'_, '_> {
         }
         let set = table.get("set").and_then(|value| value.get_ref().as_str())?;
         let address = addressed(AtPlace::new(set, table.place_of("set")))?;
+        let is_limit = has(&["least", "most", "report"]);
         let (key, example) = match address.section {
             "reservation" => ("importance", "{ set = \"reservation.NAME.importance\", to = 9 }"),
             "link" => ("dscp", "{ set = \"link.A-B.dscp\", to = \"AF41\" }"),
+            "delegate" if is_limit || table.get("to").is_none() => {
+                log.error(address.place, format!("the action sets no behaviour of `{}`", shortened(set)))
+                    .help("write { set = \"delegate.NAME.OPERATION\", to = \"refuse\" }");
+                return Some(None);
+            }
+            "delegate" => return Some(self.behave(log, table, &address)),
             _ => return None,
         };
-        if address.key != key || has(&["least", "most", "report"]) {
+        if address.key != key || is_limit {
             log.error(address.place, format!("a contract cannot set `{}`", shortened(set)))
                 .help(format!("write {example}"));
             return Some(None);
@@ -67,17 +74,26 @@ impl ContractReader<'_, '_> {
         Some(ExternalAction::Importance { program: ProgramId(program), importance: to.value as u32 })
     }
 
-    /// `host.NAME.QUANTITY`, `link.A-B.QUANTITY` or `reservation.NAME.QUANTITY`.
+    fn behave(&mut self, log: &mut Log, table: &Table<'_>, address: &Addressed<'_>) -> Option<ExternalAction> {
+        let names = Names::new("delegate", self.contents.delegates.iter().map(|one| one.name.as_str()));
+        let delegate = names.find(log, AtPlace::new(address.name, address.place))?;
+        if !delegates::operation_name(log, AtPlace::new(address.key, address.place)) {
+            return None;
+        }
+        let to = table.required(log, "to", InputValue::text)?;
+        let behaviour = delegates::behaviour(log, to)?;
+        let processor = self.contents.delegates[delegate as usize].processor(self.contents);
+        self.processor = self.processor.or(Some(processor));
+        Some(ExternalAction::Behave { delegate: delegate as u16, operation: address.key.into(), behaviour })
+    }
+
+    /// `host.NAME.QUANTITY`, and the same of links, reservations and delegates.
     pub(super) fn measured_outside(&mut self, log: &mut Log, of: AtPlace<&str>) -> Option<ConditionSource> {
-        let Contents { hosts, links, brokered, conditions, .. } = self.contents;
-        let parts = MeasuredParts { hosts, links, programs: &brokered.programs };
+        let Contents { hosts, links, brokered, delegates, conditions, .. } = self.contents;
+        let parts = MeasuredParts { hosts, links, programs: &brokered.programs, delegates };
         if let Some(measure) = outside::measure(of.value, parts) {
             let place = conditions.iter().position(|one| one.measure == Some(measure))?;
-            let host = match measure {
-                OutsideMeasure::Host(one) => one.host,
-                OutsideMeasure::Reservation(one) => brokered.programs[one.program.index()].host,
-                OutsideMeasure::Link(one) => self.contents.first_end(usize::from(one.link)),
-            };
+            let host = measure.host(self.contents);
             self.must_have_processor(log, host, of.place)?;
             return Some(ConditionSource::Set(place as u16));
         }
@@ -93,6 +109,10 @@ impl ContractReader<'_, '_> {
                 let known = LinkQuantity::ALL.map(|(_, name)| name).join(", ");
                 ("A-B", known, LinkQuantity::of_name(quantity).is_some())
             }
+            "delegate" => {
+                let known = DelegateQuantity::ALL.map(|(_, name)| name).join(", ");
+                ("NAME", known, DelegateQuantity::of_name(quantity).is_some())
+            }
             _ => {
                 let known = ReservationQuantity::ALL.map(|(_, name)| name).join(", ");
                 ("NAME", known, ReservationQuantity::of_name(quantity).is_some())
@@ -107,6 +127,7 @@ impl ContractReader<'_, '_> {
         match section {
             "host" => _ = Names::new("host", hosts.iter().map(|one| one.name.as_str())).find(log, name),
             "link" => _ = LinkNames::new(links, hosts).find(log, name),
+            "delegate" => _ = Names::new("delegate", delegates.iter().map(|one| one.name.as_str())).find(log, name),
             _ => _ = Names::new("reservation", brokered.programs.iter().map(|one| one.name.as_str())).find(log, name),
         }
         None

@@ -1,0 +1,240 @@
+//! Delegates around servants: what happens to the requests to an object before they become jobs.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::num::NonZeroU32;
+use core::str::FromStr;
+
+use crate::ids::ProcessorId;
+use crate::outside::DelegateQuantity;
+use crate::quantity;
+use crate::system::Contents;
+use crate::time::Span;
+
+/// The name for all operations without a behaviour of their own.
+pub const ALL_OPERATIONS: &str = "*";
+
+/// A delegate around the servant of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServantDelegate {
+    /// Its name.
+    pub name: String,
+    /// The object, by its position.
+    pub object: u16,
+    /// The behaviours of operations of its interface, by name; [`ALL_OPERATIONS`] for all others. The default is to pass.
+    pub behaviours: Vec<(Box<str>, ServantBehaviour)>,
+}
+
+impl ServantDelegate {
+    /// The declared behaviour of an operation, or that of [`ALL_OPERATIONS`].
+    pub fn behaviour(&self, operation: &str) -> ServantBehaviour {
+        let of = |name: &str| self.behaviours.iter().find(|(one, _)| **one == *name).map(|(_, behaviour)| *behaviour);
+        of(operation).or_else(|| of(ALL_OPERATIONS)).unwrap_or_default()
+    }
+
+    /// The processor of its object.
+    pub fn processor(&self, contents: &Contents) -> ProcessorId {
+        let object = &contents.objects[usize::from(self.object)];
+        object.operations.first().map_or(ProcessorId(0), |id| contents.operation(*id).on)
+    }
+}
+
+/// What a delegate does with the requests to an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServantBehaviour {
+    /// Passes them on.
+    #[default]
+    Pass,
+    /// Raises this exception. Oneways are dropped.
+    Refuse(Refusal),
+    /// Passes some of them, and raises TRANSIENT for the others. Other oneways are dropped.
+    Thin(Thinning),
+}
+
+/// The exceptions of delegates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refusal {
+    /// TRANSIENT: the client may try again.
+    #[default]
+    Transient,
+    /// NO_PERMISSION.
+    NoPermission,
+    /// NO_RESOURCES.
+    NoResources,
+}
+
+impl Refusal {
+    /// All, with their names.
+    pub const ALL: [(Refusal, &str); 3] = [
+        (Refusal::Transient, "TRANSIENT"),
+        (Refusal::NoPermission, "NO_PERMISSION"),
+        (Refusal::NoResources, "NO_RESOURCES"),
+    ];
+}
+
+/// Which requests pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thinning {
+    /// The first of so many, and then each so manyth.
+    OneOf(NonZeroU32),
+    /// At most one in each span of this length.
+    Every(Span),
+}
+
+impl FromStr for Thinning {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Thinning, String> {
+        if let Some(count) = text.strip_prefix("1/") {
+            let invalid = |_| format!("invalid share \"{text}\"; write 1/N with N from 1 to {}", u32::MAX);
+            return count.parse().map(Thinning::OneOf).map_err(invalid);
+        }
+        let period = quantity::period(text).or_else(|error| quantity::span(text).map_err(|_| error));
+        period.map(Thinning::Every).map_err(|error| format!("\"{text}\" {error}; write a rate such as 10Hz, or 1/4"))
+    }
+}
+
+/// What a delegate has counted since it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DelegateTotals {
+    /// All requests, also those that did not pass.
+    pub requests: u64,
+    /// Requests with a result, or with an exception that the operation declares.
+    pub answered: u64,
+    /// Passed requests that got a system exception, or no reply.
+    pub failed: u64,
+    /// The sum of the latencies of answered requests.
+    pub waited: Span,
+}
+
+impl DelegateTotals {
+    /// The value of a condition, of all requests after `earlier`, within `over`. `None` if there is none.
+    pub fn value(self, earlier: DelegateTotals, over: Span, quantity: DelegateQuantity) -> Option<f64> {
+        let answered = self.answered.saturating_sub(earlier.answered);
+        let failed = self.failed.saturating_sub(earlier.failed);
+        match quantity {
+            DelegateQuantity::Latency => {
+                let waited = self.waited.saturating_sub(earlier.waited);
+                (answered > 0).then(|| waited.as_secs_f64() / answered as f64)
+            }
+            DelegateQuantity::FailureRatio => {
+                (answered + failed > 0).then(|| failed as f64 / (answered + failed) as f64)
+            }
+            DelegateQuantity::Rate => {
+                let requests = self.requests.saturating_sub(earlier.requests);
+                (!over.is_zero()).then(|| requests as f64 / over.as_secs_f64())
+            }
+        }
+    }
+}
+
+const HELP: &str = "write \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\" or \"thin:10Hz\"";
+
+/// The behaviours of proxies and stubs that a servant's delegate cannot have.
+const OF_CLIENTS: [&str; 4] = ["redirect", "delay", "mark", "cached"];
+
+impl FromStr for ServantBehaviour {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServantBehaviour, String> {
+        let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| (name, Some(value)));
+        match (name, value) {
+            ("pass", None) => Ok(ServantBehaviour::Pass),
+            ("refuse", None) => Ok(ServantBehaviour::Refuse(Refusal::Transient)),
+            ("refuse", Some(exception)) => {
+                let known = Refusal::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(exception));
+                known.map(|(refusal, _)| ServantBehaviour::Refuse(*refusal)).ok_or_else(|| {
+                    let known = Refusal::ALL.map(|(_, name)| name).join(", ");
+                    format!("a delegate cannot raise \"{exception}\"; write one of {known}")
+                })
+            }
+            ("thin", Some(thinning)) => thinning.parse().map(ServantBehaviour::Thin),
+            (name, _) if OF_CLIENTS.contains(&name) => {
+                Err(format!("a servant's delegate cannot {}; {HELP}", verb(name)))
+            }
+            _ => Err(format!("unknown behaviour \"{text}\"; {HELP}")),
+        }
+    }
+}
+
+fn verb(name: &str) -> String {
+    match name {
+        "cached" => "answer from a cache".to_owned(),
+        name => format!("{name} requests"),
+    }
+}
+
+impl fmt::Display for Thinning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thinning::OneOf(count) => write!(f, "1/{count}"),
+            Thinning::Every(period) => write!(f, "{period}"),
+        }
+    }
+}
+
+impl fmt::Display for ServantBehaviour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServantBehaviour::Pass => f.write_str("pass"),
+            ServantBehaviour::Refuse(refusal) => write!(f, "refuse:{}", Refusal::ALL[*refusal as usize].1),
+            ServantBehaviour::Thin(thinning) => write!(f, "thin:{thinning}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn behaviours_are_read_as_they_are_written() {
+        for text in
+            ["pass", "refuse:TRANSIENT", "refuse:NO_PERMISSION", "refuse:NO_RESOURCES", "thin:1/4", "thin:100ms"]
+        {
+            assert_eq!(text.parse::<ServantBehaviour>().unwrap().to_string(), text);
+        }
+        assert_eq!("refuse".parse(), Ok(ServantBehaviour::Refuse(Refusal::Transient)));
+        assert_eq!("thin:10Hz".parse(), Ok(ServantBehaviour::Thin(Thinning::Every(Span::from_millis(100)))));
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_a_remedy() {
+        for (text, why) in [
+            ("stop", "unknown behaviour \"stop\"; write \"pass\""),
+            ("delay:5ms", "a servant's delegate cannot delay requests; write"),
+            ("cached:1s", "a servant's delegate cannot answer from a cache; write"),
+            ("refuse:TIMEOUT", "write one of TRANSIENT, NO_PERMISSION, NO_RESOURCES"),
+            ("thin:0/3", "write a rate such as 10Hz"),
+        ] {
+            let error = text.parse::<ServantBehaviour>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn conditions_count_what_was_between_two_samples() {
+        let millis = Span::from_millis;
+        let earlier = DelegateTotals { requests: 10, answered: 5, failed: 1, waited: millis(10) };
+        let later = DelegateTotals { requests: 20, answered: 8, failed: 2, waited: millis(40) };
+        let value = |quantity| later.value(earlier, millis(500), quantity);
+        assert_eq!(DelegateQuantity::ALL.map(|(quantity, _)| value(quantity)), [Some(0.01), Some(0.25), Some(20.0)]);
+        let none = later.value(later, millis(500), DelegateQuantity::Latency);
+        assert_eq!((none, later.value(later, millis(500), DelegateQuantity::Rate)), (None, Some(0.0)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[a-z]{0,8}:?.{0,20}") {
+            let _ = text.parse::<ServantBehaviour>();
+        }
+    }
+}

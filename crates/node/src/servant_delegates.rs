@@ -1,0 +1,142 @@
+//! Delegates around the servants of a file's objects (`[delegate.NAME]`): they decide about each request before it becomes
+//! a job, and measure it.
+//!
+//! ```text
+//!   request ─► RequestDelegate::admit ─┬─ PassedRequest ─► job ─► ended: answered, failed
+//!                                      └─ refused, thinned out: an exception; a oneway is dropped
+//! ```
+//!
+//! The thread that reads requests decides under a lock with priority inheritance, which nothing holds for long. A request
+//! allocates nothing: the interface's operations are known at the start, and all other names share one delegate.
+
+use std::sync::Arc;
+
+use hyoshi_model::{ALL_OPERATIONS, DelegateTotals, Instant, ServantBehaviour, ServantDelegate, System};
+use hyoshi_orb::behaviour::{Behaviour, DelegateDecision, DelegateId, DelegateOutcome, Delegates, OperationDelegate};
+use hyoshi_orb::{SystemException, SystemKind, minor};
+use hyoshi_os::PiMutex;
+use hyoshi_os::clock::monotonic;
+use hyoshi_runtime::DelegateAccess;
+
+/// The delegates of the objects that this program serves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServantDelegates(Arc<Vec<Arc<RequestDelegate>>>);
+
+/// A delegate, with its position in the system.
+#[derive(Debug)]
+pub(crate) struct RequestDelegate {
+    place: u16,
+    declared: ServantDelegate,
+    state: PiMutex<Delegates>,
+}
+
+/// A request that a delegate has passed on. Dropped without an outcome, it has failed.
+#[derive(Debug)]
+pub(crate) struct PassedRequest {
+    delegate: Arc<RequestDelegate>,
+    id: DelegateId,
+    began: Instant,
+    outcome: DelegateOutcome,
+    /// Nobody waits for its reply: its latency is unknown.
+    is_oneway: bool,
+}
+
+impl ServantDelegates {
+    /// Those of the objects with a servant: `interface` returns the operations of an object's interface.
+    pub fn new(system: &System, interface: impl Fn(&str) -> Option<&'static [&'static str]>) -> Self {
+        let delegate = |(place, declared): (u16, &ServantDelegate)| {
+            let operations = interface(&system.objects[usize::from(declared.object)].name)?;
+            Some(Arc::new(RequestDelegate::new(place, declared, operations)))
+        };
+        ServantDelegates(Arc::new((0..).zip(&system.delegates).filter_map(delegate).collect()))
+    }
+
+    /// The delegate of an object.
+    pub fn of(&self, system: &System, object: &str) -> Option<Arc<RequestDelegate>> {
+        let is_of = |one: &&Arc<RequestDelegate>| system.objects[usize::from(one.declared.object)].name == object;
+        self.0.iter().find(is_of).cloned()
+    }
+
+    /// What they have measured, by their names.
+    pub fn measured(&self) -> Vec<(String, Vec<OperationDelegate>)> {
+        let measured = |one: &Arc<RequestDelegate>| {
+            let all = one.state.lock().all().into_iter().cloned().collect();
+            (one.declared.name.clone(), all)
+        };
+        self.0.iter().map(measured).collect()
+    }
+
+    fn at(&self, place: u16) -> Option<&RequestDelegate> {
+        self.0.iter().find(|one| one.place == place).map(|one| &**one)
+    }
+}
+
+impl DelegateAccess for ServantDelegates {
+    fn totals(&self, delegate: u16) -> Option<DelegateTotals> {
+        self.at(delegate).map(|one| one.state.lock().totals())
+    }
+
+    fn set_behaviour(&self, delegate: u16, operation: &str, behaviour: Option<ServantBehaviour>) -> bool {
+        self.at(delegate).map(|one| one.set(operation, behaviour)).is_some()
+    }
+}
+
+impl RequestDelegate {
+    fn new(place: u16, declared: &ServantDelegate, operations: &[&str]) -> Self {
+        let state = PiMutex::new(Delegates::of_interface(operations.iter().copied()));
+        let delegate = RequestDelegate { place, declared: declared.clone(), state };
+        declared.behaviours.iter().for_each(|(operation, _)| delegate.set(operation, None));
+        delegate
+    }
+
+    /// Sets a behaviour, or that of the file.
+    fn set(&self, operation: &str, behaviour: Option<ServantBehaviour>) {
+        let of_file = || self.declared.behaviours.iter().find(|(one, _)| **one == *operation).map(|(_, one)| *one);
+        let behaviour = behaviour.or_else(of_file);
+        let mut state = self.state.lock();
+        if operation == ALL_OPERATIONS {
+            state.set_others(behaviour.unwrap_or_default().into());
+        } else {
+            state.set(operation, behaviour.map(Behaviour::from));
+        }
+    }
+
+    /// Decides about a request that has just arrived.
+    ///
+    /// # Errors
+    ///
+    /// The exception for its client.
+    pub fn admit(self: &Arc<Self>, operation: &str, is_oneway: bool) -> Result<PassedRequest, SystemException> {
+        let (began, id, decision) = {
+            let mut state = self.state.lock();
+            // Under the lock: times of requests must not go back.
+            let now = Instant::from_nanos(monotonic().as_nanos());
+            let (id, decision) = state.request(now, operation, is_oneway);
+            (now, id, decision)
+        };
+        let outcome = DelegateOutcome::Failed;
+        match decision {
+            DelegateDecision::Refuse(exception) => Err(exception),
+            // No reply is sent.
+            DelegateDecision::Drop => Err(SystemKind::Transient.not_done(minor::DELEGATE)),
+            _ => Ok(PassedRequest { delegate: self.clone(), id, began, outcome, is_oneway }),
+        }
+    }
+}
+
+impl PassedRequest {
+    /// Its job has ended.
+    pub fn ended(mut self, outcome: DelegateOutcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for PassedRequest {
+    fn drop(&mut self) {
+        if !self.is_oneway {
+            let mut state = self.delegate.state.lock();
+            let now = Instant::from_nanos(monotonic().as_nanos());
+            state.replied(self.id, self.began, now, self.outcome);
+        }
+    }
+}
