@@ -173,7 +173,10 @@ fn a_delegate_of_the_file_decides_about_calls_and_a_region_changes_its_behaviour
     assert!(placed >= 10 && passed == placed.div_ceil(2) && refused == placed / 2, "{placed}: {passed}, {refused}");
     let [located, passed, refused] = delegated(&run, "locate");
     assert!(passed >= 20 && refused >= 20 && passed + refused == located, "{located}: {passed}, {refused}");
-    assert_eq!(notes(&run, "contracts"), ["door.closed: delegate.front.locate = refuse:TRANSIENT: done once"]);
+    assert_eq!(
+        notes(&run, "contracts"),
+        ["contract `door`, region `closed`: delegate.front.locate = refuse:TRANSIENT: done once"]
+    );
     // A refused call has no job of the method; its caller goes on.
     assert!(jobs(&run, "locate@steer") <= passed && jobs(&run, "steer") >= 60, "{run}");
     place.hyoshi("trace replay run.hyo").exits(0);

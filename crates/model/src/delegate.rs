@@ -50,14 +50,14 @@ pub enum ServantBehaviour {
     #[default]
     Pass,
     /// Raises this exception. Oneways are dropped.
-    Refuse(Refusal),
+    Refuse(DelegateException),
     /// Passes some of them, and raises TRANSIENT for the others. Other oneways are dropped.
     Thin(Thinning),
 }
 
 /// The exceptions of delegates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Refusal {
+pub enum DelegateException {
     /// TRANSIENT: the client may try again.
     #[default]
     Transient,
@@ -67,12 +67,12 @@ pub enum Refusal {
     NoResources,
 }
 
-impl Refusal {
+impl DelegateException {
     /// All, with their names.
-    pub const ALL: [(Refusal, &str); 3] = [
-        (Refusal::Transient, "TRANSIENT"),
-        (Refusal::NoPermission, "NO_PERMISSION"),
-        (Refusal::NoResources, "NO_RESOURCES"),
+    pub const ALL: [(DelegateException, &str); 3] = [
+        (DelegateException::Transient, "TRANSIENT"),
+        (DelegateException::NoPermission, "NO_PERMISSION"),
+        (DelegateException::NoResources, "NO_RESOURCES"),
     ];
 }
 
@@ -144,11 +144,11 @@ impl FromStr for ServantBehaviour {
         let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| (name, Some(value)));
         match (name, value) {
             ("pass", None) => Ok(ServantBehaviour::Pass),
-            ("refuse", None) => Ok(ServantBehaviour::Refuse(Refusal::Transient)),
+            ("refuse", None) => Ok(ServantBehaviour::Refuse(DelegateException::Transient)),
             ("refuse", Some(exception)) => {
-                let known = Refusal::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(exception));
+                let known = DelegateException::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(exception));
                 known.map(|(refusal, _)| ServantBehaviour::Refuse(*refusal)).ok_or_else(|| {
-                    let known = Refusal::ALL.map(|(_, name)| name).join(", ");
+                    let known = DelegateException::ALL.map(|(_, name)| name).join(", ");
                     format!("a delegate cannot raise \"{exception}\"; write one of {known}")
                 })
             }
@@ -181,7 +181,7 @@ impl fmt::Display for ServantBehaviour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServantBehaviour::Pass => f.write_str("pass"),
-            ServantBehaviour::Refuse(refusal) => write!(f, "refuse:{}", Refusal::ALL[*refusal as usize].1),
+            ServantBehaviour::Refuse(refusal) => write!(f, "refuse:{}", DelegateException::ALL[*refusal as usize].1),
             ServantBehaviour::Thin(thinning) => write!(f, "thin:{thinning}"),
         }
     }
@@ -202,7 +202,7 @@ mod tests {
         {
             assert_eq!(text.parse::<ServantBehaviour>().unwrap().to_string(), text);
         }
-        assert_eq!("refuse".parse(), Ok(ServantBehaviour::Refuse(Refusal::Transient)));
+        assert_eq!("refuse".parse(), Ok(ServantBehaviour::Refuse(DelegateException::Transient)));
         assert_eq!("thin:10Hz".parse(), Ok(ServantBehaviour::Thin(Thinning::Every(Span::from_millis(100)))));
     }
 

@@ -47,7 +47,10 @@ impl fmt::Display for CallDelegateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CallDelegateError::NoOperation { operation } => {
-                write!(f, "the interface has no operation `{operation}`; use its name in IDL, or `*` for all others")
+                write!(
+                    f,
+                    "the interface has no operation `{operation}`; use its name in IDL, or `*` for all other operations"
+                )
             }
             CallDelegateError::OnlyProxies { behaviour } => {
                 write!(f, "a delegate of calls cannot have the behaviour `{behaviour}`; use `hyoshi proxy`")

@@ -38,7 +38,7 @@ fn behaviours(log: &mut Log, table: &Table<'_>) -> Vec<(Box<str>, ServantBehavio
     let Some(given) = given else { return Vec::new() };
     if given.value.len() > limits::BEHAVIOURS {
         log.error(given.place, format!("`behaviour` has {} operations", given.value.len()))
-            .help(format!("write at most {}, and \"*\" for all others", limits::BEHAVIOURS));
+            .help(format!("write at most {}, and \"*\" for all other operations", limits::BEHAVIOURS));
         return Vec::new();
     }
     let mut behaviours = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn operation_name(log: &mut Log, name: AtPlace<&str>) -> bool {
     let is_name = !name.value.is_empty() && name.value.len() <= limits::NAME && name.value.chars().all(is_word);
     if !is_name && name.value != ALL_OPERATIONS {
         log.error(name.place, format!("`{}` cannot be an operation of an interface", shortened(name.value)))
-            .help("write its name in IDL (an attribute is _get_NAME and _set_NAME), or \"*\" for all others");
+            .help("write its name in IDL (an attribute is _get_NAME and _set_NAME), or \"*\" for all other operations");
     }
     is_name || name.value == ALL_OPERATIONS
 }

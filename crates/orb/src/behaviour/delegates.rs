@@ -241,7 +241,7 @@ impl Delegates {
         match outcome {
             DelegateOutcome::Answered => {
                 self.totals.answered += 1;
-                self.totals.waited = self.totals.waited + now.since(began);
+                self.totals.waited += now.since(began);
             }
             DelegateOutcome::Failed => self.totals.failed += 1,
             DelegateOutcome::Cancelled => {}

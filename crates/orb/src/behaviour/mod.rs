@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 pub use hyoshi_model::Thinning;
 use hyoshi_model::network::Dscp;
-use hyoshi_model::{Refusal, ServantBehaviour, Span, quantity};
+use hyoshi_model::{DelegateException, ServantBehaviour, Span, quantity};
 use hyoshi_wire::SystemKind;
 
 pub use cache::{CacheLimits, ReplyCache};
@@ -88,9 +88,9 @@ impl From<ServantBehaviour> for Behaviour {
     fn from(behaviour: ServantBehaviour) -> Self {
         match behaviour {
             ServantBehaviour::Pass => Behaviour::Pass,
-            ServantBehaviour::Refuse(Refusal::Transient) => Behaviour::Refuse(SystemKind::Transient),
-            ServantBehaviour::Refuse(Refusal::NoPermission) => Behaviour::Refuse(SystemKind::NoPermission),
-            ServantBehaviour::Refuse(Refusal::NoResources) => Behaviour::Refuse(SystemKind::NoResources),
+            ServantBehaviour::Refuse(DelegateException::Transient) => Behaviour::Refuse(SystemKind::Transient),
+            ServantBehaviour::Refuse(DelegateException::NoPermission) => Behaviour::Refuse(SystemKind::NoPermission),
+            ServantBehaviour::Refuse(DelegateException::NoResources) => Behaviour::Refuse(SystemKind::NoResources),
             ServantBehaviour::Thin(thinning) => Behaviour::Thin(thinning),
         }
     }
