@@ -180,7 +180,7 @@ fn a_delegate_of_the_file_decides_about_calls_and_a_region_changes_its_behaviour
     // A refused call has no job of the method; its caller goes on.
     assert!(jobs(&run, "locate@steer") <= passed && jobs(&run, "steer") >= 60, "{run}");
     place.hyoshi("trace replay run.hyo").exits(0);
-    place.hyoshi("sim rt-objects.toml --no-report --duration 2s").exits(0);
+    place.hyoshi("sim rt-objects.toml --duration 2s").exits(0);
 }
 
 #[test]
