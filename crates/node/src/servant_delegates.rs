@@ -60,8 +60,10 @@ impl ServantDelegates {
     /// What they have measured, by their names.
     pub fn measured(&self) -> Vec<(String, Vec<OperationDelegate>)> {
         let measured = |one: &Arc<RequestDelegate>| {
-            let all = one.state.lock().all().into_iter().cloned().collect();
-            (one.declared.name.clone(), all)
+            // Requests wait for one copy at a time.
+            let count = one.state.lock().all().len();
+            let copy = |place: usize| one.state.lock().all().get(place).map(|one| OperationDelegate::clone(one));
+            (one.declared.name.clone(), (0..count).filter_map(copy).collect())
         };
         self.0.iter().map(measured).collect()
     }

@@ -194,10 +194,23 @@ impl ContractControl {
     /// admissions of operations of this process.
     pub fn actions(&self) -> Vec<ActionOutcome> {
         let mut all = self.actions.as_ref().map_or(Vec::new(), ActionLog::outcomes);
+        let mut copied = Vec::new();
         for processor in &self.processors {
-            processor.section(|crew, _| {
-                all.extend(crew.dispatcher.contract_admissions().map(|one| admission(&self.common.system, one)));
-            });
+            // No section allocates: what does not fit is copied again, with more room.
+            loop {
+                let count = processor.section(|crew, _| {
+                    let count = crew.dispatcher.contract_admissions().count();
+                    if count <= copied.capacity() {
+                        copied.extend(crew.dispatcher.contract_admissions().copied());
+                    }
+                    count
+                });
+                if count <= copied.capacity() {
+                    break;
+                }
+                copied.reserve(count);
+            }
+            all.extend(copied.drain(..).map(|one| admission(&self.common.system, &one)));
         }
         all
     }

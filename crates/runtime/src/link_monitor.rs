@@ -77,9 +77,8 @@ struct LinkMonitor {
 impl LinkMonitor {
     fn read(&mut self, counts: Option<LinkReading>) {
         // The other node reports its counts with each exchange; if it has started again, they begin at 0.
-        let follows = |last: LinkReading, now: LinkReading| {
-            now.sent >= last.sent && now.lost >= last.lost && now.octets >= last.octets
-        };
+        // Lost ones become fewer if an overtaken completion arrives.
+        let follows = |last: LinkReading, now: LinkReading| now.sent >= last.sent && now.octets >= last.octets;
         self.is_new = counts.map(|now| now.at) != self.last.map(|last| last.at);
         if self.is_new {
             self.before = self.last.take().filter(|last| counts.is_some_and(|now| follows(*last, now)));
@@ -96,7 +95,7 @@ impl LinkMonitor {
             // A Unix socket counts nothing, and each exchange of the nodes has some octets.
             LinkQuantity::Loss | LinkQuantity::Throughput if now.octets == 0 => Sampled::Nothing,
             LinkQuantity::Loss if sent == 0 => Sampled::Nothing,
-            LinkQuantity::Loss => Sampled::Value(((now.lost - before.lost) as f64 / sent as f64).min(1.0)),
+            LinkQuantity::Loss => Sampled::Value((now.lost.saturating_sub(before.lost) as f64 / sent as f64).min(1.0)),
             LinkQuantity::Throughput => Sampled::Value(8.0 * octets as f64 / (nanos as f64 / 1e9)),
         }
     }

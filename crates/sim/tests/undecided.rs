@@ -280,3 +280,33 @@ fn few_of_ten_thousand_sets_that_cannot_be_scheduled_stay_unknown() {
         assert!(counts.unknown * 5 <= counts.unschedulable, "{counts:?}");
     }
 }
+
+/// The search with contracts: an operation on standby runs, and conditions have the values of the file.
+#[test]
+fn a_simulated_miss_is_one_that_the_contracts_of_the_file_permit() {
+    let refuted = |text: &str| {
+        let system = read(text, "contract.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+        let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+        let mut report = analyse(&system, &plan);
+        refute(&system, &plan, &Strategies::built_in(), &mut report, || true);
+        report.outcome == Holds::Fails
+    };
+    let admitted = "name = 'a'\n[processor.main]\nstrategy = 'RMS'\n[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
+        [operation.a]\nrate = ['2Hz', '20Hz']\nwcet = '10ms'\n[operation.b]\nevery = '50ms'\nwcet = '20ms'\ncritical = true\n\
+        [operation.spare]\nevery = '100ms'\nwcet = '30ms'\nstandby = true\n[condition.x]\n[contract.c]\n\
+        watch = { x = { of = 'condition.x' } }\n[[contract.c.region]]\nname = 'r'\nenter = 'x > 0.5'\n\
+        do = [{ admit = 'spare' }]\n[[contract.c.region]]\nname = 'n'\ndo = [{ withdraw = 'spare' }]\n";
+    refuted(admitted);
+    let ordered = |value: u32| {
+        format!(
+            "name = 'o'\nduration = '2s'\n[processor.main]\nstrategy = 'MUF'\ncap = '100%'\nhard_cap = '100%'\n\
+             [operation.a]\nrate = '10Hz'\nphase = '0ms'\nwcet = '40ms'\ndeadline = '60ms'\nimportance = 9\n\
+             [operation.b]\nrate = '10Hz'\nphase = '0ms'\nwcet = '20ms'\ndeadline = '40ms'\nimportance = 1\n\
+             [condition.x]\nvalue = {value}\n[contract.c]\nperiod = '10ms'\nwatch = {{ x = {{ of = 'condition.x' }} }}\n\
+             [[contract.c.region]]\nname = 'r'\nenter = 'x > 0.5'\n\
+             do = [{{ set = 'operation.b.importance', to = 20 }}]\n[[contract.c.region]]\nname = 'n'\n"
+        )
+    };
+    // Only without the importance of the region, `b` waits for `a`.
+    assert!(refuted(&ordered(0)) && !refuted(&ordered(1)));
+}

@@ -66,6 +66,10 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
         line.show(|| "simulating what is not proved".into());
         true
     });
+    if arguments.sensitivity && ready.system.follow_contracts().contains(&true) {
+        return Err(CliError::new("--sensitivity does not cover contracts that limit or disable operations")
+            .help("check without --sensitivity, or a copy of the file without these contracts"));
+    }
     let margins = arguments.sensitivity.then(|| margins(&ready, strategies, &report, &mut line));
     let flapping = flapping(&ready.system, &ready.plan, || {
         line.show(|| "simulating contracts".into());

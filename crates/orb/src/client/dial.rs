@@ -79,7 +79,7 @@ impl Dialling {
             let ConnectionSettings { dscp, tcp, .. } = &self.settings;
             let stream = MaybeTlsStream::connect(&address, left, self.tls.as_ref(), *dscp, tcp);
             let opened = stream.and_then(|stream| {
-                self.common.sockets.add(stream.socket(), *dscp)?;
+                self.common.sockets.add(stream.socket(), *dscp);
                 connected(stream)
             });
             opened.map_err(|error| no_connection(&error))

@@ -55,15 +55,17 @@ impl SocketList {
 
 impl OpenedSockets {
     /// A connection has been opened, with this class of its own.
-    pub(super) fn add(&self, socket: &SocketStream, dscp: Option<Dscp>) -> io::Result<()> {
+    pub(super) fn add(&self, socket: &SocketStream, dscp: Option<Dscp>) {
         let mut list = self.0.lock();
         if list.sockets.len() == list.sockets.capacity() {
             list.read();
         }
         let opened = OpenedSocket { socket: socket.downgrade(), dscp, counts: TcpCounts::default() };
-        let set = if list.dscp.is_some() { opened.set_dscp(list.dscp) } else { Ok(()) };
+        if list.dscp.is_some() {
+            // Without the class, the connection works all the same.
+            let _ = opened.set_dscp(list.dscp);
+        }
         list.sockets.push(opened);
-        set
     }
 
     /// Of all connections so far. What a connection counted between the last reading and its end is missing.
@@ -75,7 +77,8 @@ impl OpenedSockets {
     pub(crate) fn set_dscp(&self, dscp: Option<Dscp>) -> io::Result<()> {
         let mut list = self.0.lock();
         list.dscp = dscp;
-        list.sockets.iter().try_for_each(|one| one.set_dscp(dscp))
+        // Each one, also after a refusal.
+        list.sockets.iter().map(|one| one.set_dscp(dscp)).fold(Ok(()), Result::and)
     }
 }
 
@@ -94,10 +97,10 @@ mod tests {
         let sockets = OpenedSockets::default();
         let (one, two) = (connect(), connect());
         one.set_dscp(Dscp::EF).unwrap();
-        sockets.add(&one, Some(Dscp::EF)).unwrap();
+        sockets.add(&one, Some(Dscp::EF));
         let class = Dscp::new(34);
         sockets.set_dscp(class).unwrap();
-        sockets.add(&two, None).unwrap();
+        sockets.add(&two, None);
         assert_eq!([&one, &two].map(|one| one.dscp().unwrap()), [class; 2]);
         one.write_all(&[1; 100]).unwrap();
         let counts = sockets.counts();

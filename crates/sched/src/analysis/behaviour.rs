@@ -13,7 +13,10 @@
 use alloc::{collections::BTreeMap, string::String, vec, vec::Vec};
 
 use hyoshi_model::execution_time::{self, Stream};
-use hyoshi_model::{Contents, Epoch, ExecutionTime, Instant, JobId, Link, OperationId, Setting, Span, System, Trigger};
+use hyoshi_model::{
+    Contents, ContractAction, Environment, Epoch, ExecutionTime, Instant, JobId, Link, OperationId, Setting, Span,
+    System, Trigger,
+};
 
 use super::judge;
 use super::method::AnalysisMethod;
@@ -168,23 +171,32 @@ pub fn behaviour(system: &System, region: usize, number: u32) -> Option<System> 
         }
     }
     let duration = window(&changed, if number == AS_IT_IS { MANY } else { SOME });
-    let name = system.epochs[region].name.clone();
     Some(system.clone().with(|alone| {
-        slowest_links(alone, region);
-        alone.operations.iter_mut().for_each(|one| one.standby = false);
-        alone.epochs = vec![Epoch {
-            name,
-            at: Instant::ZERO,
-            settings: changed.into(),
-            environment: Default::default(),
-            admissions: Default::default(),
-        }];
+        only_region(alone, region, changed);
         (alone.duration, alone.seed) = (duration, seed);
     }))
 }
 
+/// Leaves one region, with these settings and its conditions. Links are as slow as there, and all operations run, also
+/// those on standby.
+pub(super) fn only_region(contents: &mut Contents, region: usize, settings: Vec<Setting>) {
+    slowest_links(contents, region);
+    contents.operations.iter_mut().for_each(|one| one.standby = false);
+    for region in contents.contracts.iter_mut().flat_map(|one| &mut one.regions) {
+        region.actions.retain(|action| !matches!(action, ContractAction::Admission { .. }));
+    }
+    let Epoch { name, environment, .. } = &contents.epochs[region];
+    contents.epochs = vec![Epoch {
+        name: name.clone(),
+        at: Instant::ZERO,
+        settings: settings.into(),
+        environment: Environment { conditions: environment.conditions.clone(), ..Environment::default() }.into(),
+        admissions: Default::default(),
+    }];
+}
+
 /// Sets the delay of each link to its longest in a region; no signal is lost.
-pub(super) fn slowest_links(contents: &mut Contents, region: usize) {
+fn slowest_links(contents: &mut Contents, region: usize) {
     let environment = contents.epochs[region].environment.clone();
     for (position, link) in contents.links.iter_mut().enumerate() {
         let longest = environment.link(position, link).delay.1;

@@ -8,9 +8,9 @@
 
 use alloc::{string::String, vec, vec::Vec};
 
-use hyoshi_model::{Epoch, ExecutionTime, Instant, OperationId, Setting, Span, System};
+use hyoshi_model::{ExecutionTime, OperationId, Setting, Span, System};
 
-use super::behaviour::{behaviour, slowest_links};
+use super::behaviour::{behaviour, only_region};
 use super::report::{ChainReport, OperationReport, OutcomeScope, ProcessorReport, Report, SceneReport};
 use super::verdict::{FailureReason, Verdict};
 
@@ -170,17 +170,9 @@ fn shown(system: &System, failing: &Failing<'_>) -> System {
         let takes = if slow { setting.wcet } else { setting.bcet.max(Span::from_nanos(1)).min(setting.wcet) };
         Setting { execution_time: ExecutionTime::Fixed(takes), jitter: Span::ZERO, ..setting.clone() }
     });
-    let epochs = vec![Epoch {
-        name: epoch.name.clone(),
-        at: Instant::ZERO,
-        settings: settings.collect(),
-        environment: Default::default(),
-        admissions: Default::default(),
-    }];
+    let settings = settings.collect();
     system.clone().with(|shown| {
-        slowest_links(shown, failing.scene.epoch);
-        shown.operations.iter_mut().for_each(|one| one.standby = false);
-        shown.epochs = epochs;
+        only_region(shown, failing.scene.epoch, settings);
         shown.duration = failing.needs.min(MOST);
     })
 }

@@ -33,7 +33,18 @@ impl ContractReader<'_, '_> {
                 sound = false;
                 continue;
             };
-            for action in &found {
+            for (order, action) in (0..).zip(&found) {
+                if let ContractAction::External(ExternalAction::Behave { delegate, operation, .. }) = action {
+                    let before = |one: &ContractAction| {
+                        matches!(one, ContractAction::External(ExternalAction::Behave { delegate: of, operation: name, .. })
+                            if (of, name) == (delegate, operation))
+                    };
+                    if actions.iter().chain(&found[..order]).any(before) {
+                        log.error(place, "the region sets the behaviour of this operation twice").help("keep one");
+                        sound = false;
+                    }
+                    continue;
+                }
                 let Some(key) = setting_of(action) else { continue };
                 if let Some(first) = places.insert(key, place) {
                     log.error(place, format!("the region sets {} twice", key.0)).also(first, "here").help("keep one");
@@ -322,6 +333,7 @@ fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
         ContractAction::External(ExternalAction::Importance { program, .. }) => {
             ("`importance` of this reservation", program.0)
         }
+        ContractAction::External(ExternalAction::MarkLink { link, .. }) => ("`dscp` of this link", (*link).into()),
         ContractAction::Report { .. } | ContractAction::External(_) => return None,
     })
 }
