@@ -289,7 +289,7 @@ fn a_simulated_miss_is_one_that_the_contracts_of_the_file_permit() {
         let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
         let mut report = analyse(&system, &plan);
         refute(&system, &plan, &Strategies::built_in(), &mut report, || true);
-        report.outcome == Holds::Fails
+        report.outcome == Holds::DoesNotHold
     };
     let admitted = "name = 'a'\n[processor.main]\nstrategy = 'RMS'\n[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
         [operation.a]\nrate = ['2Hz', '20Hz']\nwcet = '10ms'\n[operation.b]\nevery = '50ms'\nwcet = '20ms'\ncritical = true\n\
