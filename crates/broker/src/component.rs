@@ -121,7 +121,7 @@ pub fn default_chain() -> Vec<ComponentSpec> {
 /// If the kind or a parameter is unknown, or a value is out of range.
 pub fn advocate(setting: &ComponentSpec) -> Result<Box<dyn hyoshi_control::Advocate>, RequestError> {
     let remedy = match setting.kind.as_str() {
-        "conditions" => "use another kind, because the broker has no contracts",
+        "conditions" => "use another kind; contracts watch \"reservation.NAME.asked\" without an advocate",
         "external" | "library" => "use it with a running broker",
         _ => {
             let parameters = setting.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));

@@ -77,7 +77,7 @@ pub fn advocate(words: &AdvocateWords) -> Result<(), (String, String)> {
 /// For words that are not such an advocate: the error, and the remedy.
 pub fn spec(words: &AdvocateWords) -> Result<Spec, (String, String)> {
     if words.kind == "conditions" {
-        let help = "remove it: it stores conditions for contracts, which do not exist yet";
+        let help = "remove it: contracts watch `reservation.NAME.asked` without an advocate";
         return Err(("`conditions` cannot be used in a file".into(), help.into()));
     }
     let parameters = words.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
