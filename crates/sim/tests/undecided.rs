@@ -293,7 +293,7 @@ fn a_simulated_miss_is_one_that_the_contracts_of_the_file_permit() {
     };
     let admitted = "name = 'a'\n[processor.main]\nstrategy = 'RMS'\n[feedback.main]\nalgorithm = 'FC-U'\nutilisation = '60%'\n\
         [operation.a]\nrate = ['2Hz', '20Hz']\nwcet = '10ms'\n[operation.b]\nevery = '50ms'\nwcet = '20ms'\ncritical = true\n\
-        [operation.spare]\nevery = '100ms'\nwcet = '30ms'\nstandby = true\n[condition.x]\n[contract.c]\n\
+        [operation.spare]\nrate = ['2Hz', '10Hz']\nwcet = '30ms'\nstandby = true\n[condition.x]\n[contract.c]\n\
         watch = { x = { of = 'condition.x' } }\n[[contract.c.region]]\nname = 'r'\nenter = 'x > 0.5'\n\
         do = [{ admit = 'spare' }]\n[[contract.c.region]]\nname = 'n'\ndo = [{ withdraw = 'spare' }]\n";
     refuted(admitted);
