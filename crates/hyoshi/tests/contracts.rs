@@ -37,6 +37,13 @@ fn regions_are_in_every_output_and_the_same_in_a_replay() {
     assert_eq!(changes(&place.hyoshi("trace summary sim.hyo --format json").json()), found);
     assert_eq!(changes(&place.hyoshi("sim --from sim.hyo --format json").json()), found);
     place.hyoshi("trace replay sim.hyo").exits(0);
+    // The first region that limits begins within the life of this job.
+    let why = place.hyoshi("why sim.hyo show#407").exits(1).out;
+    assert!(why.contains("+50ms  load: thin (late 0.077)"), "{why}");
+    let json = place.hyoshi("why sim.hyo show#407 --format json").json();
+    let regions: Vec<_> =
+        json["regions"].as_array().unwrap().iter().map(|one| (&one["contract"], &one["change"]["to"])).collect();
+    assert_eq!(regions, [(&"load".into(), &"normal".into()), (&"load".into(), &"thin".into())]);
     let text = place.hyoshi("trace summary sim.hyo").exits(0).out;
     assert!(text.contains("Changes of regions") && text.contains("show is late: track at 10 Hz"), "{text}");
     let refused = place.hyoshi(&format!("run {file} --freeze fixed.toml")).exits(2);

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::authority::{Authority, Papers};
 use crate::common::loopback::unused_address;
 use crate::common::running::{Running, start, until};
+use crate::common::undisturbed::undisturbed;
 use crate::common::{Ended, Place, alone, missing, real_time};
 
 /// The CPU of the second host: one of its own where there are two.
@@ -449,13 +450,13 @@ fn killed_and_restarted(times: u32, system: &str) {
 
 #[test]
 fn a_node_that_is_killed_and_restarted_costs_the_other_no_deadline() {
-    killed_and_restarted(3, &uav("10min"));
+    undisturbed(|| killed_and_restarted(3, &uav("10min")));
 }
 
 #[cfg(feature = "zenoh")]
 #[test]
 fn a_node_that_is_killed_and_restarted_resumes_over_zenoh_and_losses_are_counted() {
-    killed_and_restarted(3, &uav_over_zenoh("10min"));
+    undisturbed(|| killed_and_restarted(3, &uav_over_zenoh("10min")));
 }
 
 #[cfg(feature = "zenoh")]

@@ -1,6 +1,6 @@
 """Opens an export with Perfetto's own messages (PyPI: perfetto) and checks what is in it.
 
-usage: open_export.py FILE JOBS FLOWS
+usage: open_export.py FILE JOBS FLOWS [REGIONS]
 """
 import sys
 
@@ -10,7 +10,7 @@ trace = perfetto_trace_pb2.Trace()
 with open(sys.argv[1], "rb") as file:
     trace.ParseFromString(file.read())
 names, categories, tracks, nested, leave, arrive = {}, {}, {}, {}, {}, {}
-count = {"job": 0, "run": 0, "lane": 0}
+count = {"job": 0, "run": 0, "lane": 0, "region": 0}
 for packet in trace.packet:
     names.update((entry.iid, entry.name) for entry in packet.interned_data.event_names)
     categories.update((entry.iid, entry.name) for entry in packet.interned_data.event_categories)
@@ -42,4 +42,5 @@ assert any(track.thread.thread_name for track in tracks.values())
 assert any(track.counter.unit_name for track in tracks.values())
 assert (count["job"], len(arrive)) == (int(sys.argv[2]), int(sys.argv[3])), (count, len(arrive))
 assert count["run"] == count["lane"] > 0, count
+assert len(sys.argv) < 5 or count["region"] == int(sys.argv[4]), count
 print(f"{len(trace.packet)} packets, {len(tracks)} tracks, {count['job']} jobs, {len(arrive)} arrows")

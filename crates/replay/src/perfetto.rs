@@ -3,8 +3,10 @@
 //!
 //! A processor is a process, and each lane is a thread that shows its running jobs. Each operation is a track that
 //! shows its jobs from queue to end, and within them their execution. Arrows connect a job with the jobs that it
-//! triggers, across processors. Counters show the queue's length and the CPU use of jobs.
+//! triggers, across processors. Counters show the queue's length and the CPU use of jobs. Each contract is a track that
+//! shows its regions.
 
+mod regions;
 mod wire;
 
 use std::collections::{BTreeMap, HashMap};
@@ -37,7 +39,7 @@ const NAMES: [&str; 12] = [
     "held by its guard",
     "cap closes lanes",
     "cap opens",
-    "region begins",
+    "epoch begins",
     "completes",
     "recording ends early",
 ];
@@ -46,16 +48,17 @@ const DEADLINE: u64 = 6;
 const HELD: u64 = 7;
 const CLOSES: u64 = 8;
 const OPENS: u64 = 9;
-const REGION: u64 = 10;
+const EPOCH: u64 = 10;
 const COMPLETES: u64 = 11;
 const EARLY: u64 = 12;
 
 /// Interned categories and annotations; the constants are their numbers.
-const CATEGORIES: [&str; 4] = ["job", "run", "lane", "mark"];
+const CATEGORIES: [&str; 5] = ["job", "run", "lane", "mark", "region"];
 const JOB: u64 = 1;
 const RUN: u64 = 2;
 const LANE: u64 = 3;
 const MARK: u64 = 4;
+const REGION: u64 = 5;
 const ANNOTATIONS: [&str; 5] = ["number", "leg", "deadline_ns", "lateness_ns", "lane"];
 
 /// The size of an export.
@@ -81,6 +84,8 @@ pub struct Export<'a, W: Write> {
     /// Operations that trigger others.
     triggers: Vec<bool>,
     changes: Vec<CpuChange>,
+    /// Active regions, by contract and position, each with the processor that evaluates it.
+    regions: BTreeMap<(u16, u16), ProcessorId>,
     last: Instant,
     done: ExportCounts,
     /// The host of the reference clock.
@@ -125,10 +130,19 @@ impl<'a, W: Write> Export<'a, W> {
             operation.trigger.predecessors().iter().for_each(|from| triggers[from.index()] = true);
         }
         let processors: Vec<ProcessorTrack<'a>> = plan.processors.iter().map(blame).collect();
-        let (changes, last, done) = (Vec::new(), Instant::ZERO, ExportCounts::default());
-        let (reference, ahead) = (None, 0);
-        let mut export =
-            Export { to, buffer: Vec::new(), system, processors, triggers, changes, last, done, reference, ahead };
+        let mut export = Export {
+            to,
+            buffer: Vec::new(),
+            system,
+            processors,
+            triggers,
+            changes: Vec::new(),
+            regions: BTreeMap::new(),
+            last: Instant::ZERO,
+            done: ExportCounts::default(),
+            reference: None,
+            ahead: 0,
+        };
         export.preamble(lanes);
         export.flush(false)?;
         Ok(export)
@@ -178,6 +192,7 @@ impl<'a, W: Write> Export<'a, W> {
                 self.instant(self.last, process(processor), EARLY, |_| ());
             }
         }
+        self.close_regions();
         self.flush(true)?;
         self.to.flush()?;
         Ok(self.done)
@@ -221,13 +236,14 @@ impl<'a, W: Write> Export<'a, W> {
     fn decision(&mut self, processor: ProcessorId, now: Instant, decision: &DispatchDecision) {
         match decision {
             DispatchDecision::Epoch { index } => {
-                self.instant(now, process(processor), REGION, |event| annotate(event, 1, u64::from(*index)));
+                self.instant(now, process(processor), EPOCH, |event| annotate(event, 1, u64::from(*index)));
             }
             DispatchDecision::Hold { job, .. } => {
                 let on = row(job.operation, 0);
                 self.instant(now, on, HELD, |event| annotate(event, 1, job.number));
             }
             DispatchDecision::End(end) => self.end(processor, now, end),
+            DispatchDecision::Region { contract, from, to } => self.region(processor, now, *contract, *from, *to),
             _ => {}
         }
     }
@@ -407,7 +423,8 @@ impl<'a, W: Write> Export<'a, W> {
     fn preamble(&mut self, lanes: &[Vec<String>]) {
         let system = self.system;
         let operations = system.operations.iter().map(|operation| operation.name.as_str());
-        let names: Vec<&str> = NAMES.into_iter().chain(operations).collect();
+        let regions = system.contracts.iter().flat_map(|contract| &contract.regions).map(|region| region.name.as_str());
+        let names: Vec<&str> = NAMES.into_iter().chain(operations).chain(regions).collect();
         self.packet(|packet| {
             packet.number(packet::FLAGS, packet::CLEARED);
             packet.message(packet::INTERNED, |data| {
@@ -458,6 +475,7 @@ impl<'a, W: Write> Export<'a, W> {
                 self.operation_track(processor, operation, 0);
             }
         }
+        self.contract_tracks();
     }
 
     fn flush(&mut self, all: bool) -> io::Result<()> {

@@ -80,7 +80,7 @@ impl ConditionSummary {
 }
 
 /// The contracts of a system with their histories.
-pub(crate) fn contracts(system: &System, histories: &[ContractHistory]) -> Vec<ContractSummary> {
+pub fn contracts(system: &System, histories: &[ContractHistory]) -> Vec<ContractSummary> {
     system.contracts.iter().zip(histories).map(|(contract, history)| summary(system, contract, history)).collect()
 }
 
@@ -136,7 +136,8 @@ fn reports(system: &System, contract: &Contract, step: &RegionStep) -> Vec<Strin
 }
 
 impl RegionChangeSummary {
-    fn conditions(&self) -> String {
+    /// The values of the conditions, for people.
+    pub fn conditions(&self) -> String {
         self.conditions.iter().map(ConditionSummary::text).collect::<Vec<_>>().join(", ")
     }
 }

@@ -4,6 +4,7 @@ mod job;
 mod json;
 pub(super) mod network;
 mod path;
+mod regions;
 mod text;
 
 use std::cmp::Reverse;
@@ -26,6 +27,7 @@ use super::{CliError, Format, VerbOutcome, streams};
 use job::WhyTarget;
 use network::SignalWay;
 use path::Path;
+use regions::{ActiveRegion, RegionWatch};
 
 /// The most misses that are listed.
 const LISTED: usize = 20;
@@ -78,6 +80,7 @@ pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format
 pub(super) struct JobAnswer {
     account: ResponseBreakdown,
     decisions: Vec<Decided>,
+    regions: Vec<ActiveRegion>,
     path: Path,
     left: ReadingEnd,
 }
@@ -138,8 +141,15 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
     let on = system.operation(asked.operation).on;
     let wanted = path::with_upstream(system, asked);
     let mut found = JobDecisions::default();
+    let mut regions = RegionWatch::new(system, recorded.clock());
     let (accounts, left) = path::accounts(recorded, &wanted, |processor, at, event| {
+        regions.event(processor, at, event);
         if let TraceEvent::Decision(decision) = event {
+            if let DispatchDecision::End(end) = decision
+                && end.job == asked
+            {
+                regions.ended(processor, at);
+            }
             found.decided(system, at, decision, asked, processor == on);
         }
     })?;
@@ -148,7 +158,8 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
     };
     let mut paths = path::follow(recorded, std::slice::from_ref(&account), accounts, wanted)?;
     let path = paths.pop().unwrap_or(Path { hops: Vec::new() });
-    Ok(JobAnswer { account, decisions: found.decisions, path, left })
+    let regions = regions.during(&account);
+    Ok(JobAnswer { account, decisions: found.decisions, regions, path, left })
 }
 
 /// The latest job of an operation, or of a template's, by lateness.

@@ -12,6 +12,8 @@ pub mod running;
 pub mod said;
 #[path = "../../../os/tests/common/steal.rs"]
 pub mod steal;
+#[path = "../../../os/tests/common/undisturbed.rs"]
+pub mod undisturbed;
 
 pub use privileges::missing;
 

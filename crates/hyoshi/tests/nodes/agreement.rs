@@ -103,7 +103,8 @@ impl std::fmt::Display for Agreement {
 /// `late`, or both start together.
 fn run(seed: u64, late: bool) -> Agreement {
     let place = Place::new();
-    let duration = if late { "2s" } else { "600ms" };
+    // The second process must start within the time of the first one, on a slow machine too.
+    let duration = if late { "5s" } else { "600ms" };
     place.write("system.toml", random(seed));
     let words = |host: &str| {
         let control = place.path().display();
@@ -149,19 +150,20 @@ fn run(seed: u64, late: bool) -> Agreement {
 }
 
 /// Runs a system, and again if it disagrees while a hypervisor or another program took CPU time: jobs that are unfinished at the
-/// end are not in disturbed periods. The fifth disagreement counts in any case.
-fn agreement(seed: u64, late: bool) -> Agreement {
-    let mut attempt = 1;
-    loop {
+/// end are not in disturbed periods. The kernel counts time of a hypervisor in whole ticks, so one disagreement without such
+/// time counts only if it is `strict`. The fifth disagreement counts in any case.
+fn agreement(seed: u64, late: bool, strict: bool) -> Agreement {
+    let mut unexplained = 0;
+    for attempt in 1.. {
         let before = stolen();
         let agreement = run(seed, late);
-        let undisturbed = stolen() == before && agreement.disturbed.is_empty();
-        if agreement.disagreements.is_empty() || attempt == 5 || undisturbed {
+        unexplained += u32::from(stolen() == before && agreement.disturbed.is_empty());
+        if agreement.disagreements.is_empty() || attempt == 5 || unexplained > u32::from(!strict) {
             return agreement;
         }
-        println!("attempt {attempt}: something else took CPU time; {:?}", agreement.disagreements);
-        attempt += 1;
+        println!("attempt {attempt}: {:?}", agreement.disagreements);
     }
+    unreachable!("the fifth attempt returns")
 }
 
 /// Asserts that no signal between hosts arrived before it was sent, by the clock of the first host; how many arrived.
@@ -192,11 +194,11 @@ fn received_after_sending(place: &Place, seed: u64) -> u64 {
 }
 
 /// Runs the first systems.
-fn agreements(systems: u64) {
+fn agreements(systems: u64, strict: bool) {
     let _alone = alone();
     let mut all = Agreement::default();
     for seed in 1..=systems {
-        all.add(agreement(seed, false));
+        all.add(agreement(seed, false, strict));
     }
     for tie in &all.near_ties {
         println!("near-tie: {tie}");
@@ -211,13 +213,13 @@ fn agreements(systems: u64) {
 
 #[test]
 fn two_processes_run_random_systems_as_their_simulations_do() {
-    agreements(3);
+    agreements(3, false);
 }
 
 #[test]
 fn a_host_that_joins_late_agrees_with_its_simulation() {
     let _alone = alone();
-    let all = agreement(1, true);
+    let all = agreement(1, true, false);
     assert!(all.disagreements.is_empty() && all.jobs > 100 && all.signals > 10, "{all}: {:#?}", all.disagreements);
 }
 
@@ -225,5 +227,5 @@ fn a_host_that_joins_late_agrees_with_its_simulation() {
 #[test]
 #[ignore = "takes minutes"]
 fn two_processes_run_200_random_systems_as_their_simulations_do() {
-    agreements(std::env::var("NODES_SYSTEMS").map_or(200, |systems| systems.parse().unwrap()));
+    agreements(std::env::var("NODES_SYSTEMS").map_or(200, |systems| systems.parse().unwrap()), true);
 }

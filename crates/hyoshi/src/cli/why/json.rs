@@ -144,11 +144,13 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
         .iter()
         .map(|(at, decision): &Decided| json!({ "at_ns": at.as_nanos(), "decision": decided(system, decision) }));
     let path = answer.path.hops.iter().map(|hop| account_json(system, hop, names));
+    let regions = answer.regions.iter().map(|(contract, change)| json!({ "contract": contract, "change": change }));
     json!({
         "hyoshi": head("why"), "holds": account.end.outcome == JobOutcome::Made,
         "job": account_json(system, account, names), "verdict": ended(account),
         "timeline": timeline.collect::<Vec<_>>(), "timeline_whole": account.timeline.len() < MOST_STRETCHES,
         "path": path.collect::<Vec<_>>(), "decisions": decisions.collect::<Vec<_>>(),
+        "regions": regions.collect::<Vec<_>>(),
         "bound_ns": bound.as_ref().ok().map(|bound| bound.as_nanos()), "bound_missing": bound.err(),
         "lost_events": answer.left.lost, "torn": answer.left.torn, "part": answer.left.part,
     })

@@ -54,6 +54,17 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
             let _ = writeln!(text, "{:>22}  {}", since(*at, account.from), decided(system, decision));
         }
     }
+    if !answer.regions.is_empty() {
+        text.push_str("\nactive regions of contracts, and when they began\n");
+        for (contract, change) in answer.regions.iter().take(MOST_PRINTED) {
+            let at = since(Instant::from_nanos(change.at_ns), account.from);
+            let region = change.to.as_deref().unwrap_or_default();
+            let conditions = change.conditions();
+            let conditions = if conditions.is_empty() { conditions } else { format!(" ({conditions})") };
+            let _ = writeln!(text, "{at:>22}  {contract}: {region}{conditions}");
+        }
+        more(&mut text, answer.regions.len().saturating_sub(MOST_PRINTED));
+    }
     text.push('\n');
     let observed = time(account.response());
     let _ = match bound {
