@@ -92,6 +92,24 @@ fn an_interrupted_run_still_writes_its_report() {
 }
 
 #[test]
+fn an_edit_of_the_file_during_a_run_is_noted() {
+    let _alone = alone();
+    let place = Place::with_small();
+    let mut command = place.command("run small.toml --duration 60s --format json --no-report --record run.hyo");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    place.wait_for_growth("run.hyo", 1);
+    let text = place.read("small.toml");
+    place.write("small.toml", format!("{text}# edited\n"));
+    signal("INT", child.id());
+    let json = Ended::of("run", &child.wait_with_output().unwrap()).json();
+    let note = json["notes"].as_array().unwrap().iter().find(|note| note["topic"] == "file").unwrap();
+    let text = "small.toml was edited during the run: the run keeps what it has read at its start";
+    assert_eq!((note["text"].as_str().unwrap(), &note["level"]), (text, &"info".into()), "{note}");
+    // The recording has the system as it was at the start.
+    place.hyoshi("trace replay run.hyo").exits(0);
+}
+
+#[test]
 fn a_terminal_that_goes_away_does_not_end_a_run() {
     let _alone = alone();
     let place = Place::with_small();

@@ -579,7 +579,7 @@ impl Contents {
     }
 
     /// The contracts that a processor evaluates, measures for, or has settings of: by their positions, from the highest
-    /// precedence to the lowest. Of equal ones, the first in the file precedes.
+    /// precedence to the lowest. Contracts that set the same have different ones.
     pub fn contracts_on(&self, processor: ProcessorId) -> Vec<u16> {
         let concerned = |one: &Contract| {
             one.processor == processor

@@ -112,6 +112,7 @@ const MODES: &str = "name = 'modes'
     [[contract.power.region]]
     name = 'normal'
     [contract.other]
+    precedence = 1
     [[contract.other.region]]
     name = 'only'
     do = [{ mode = 'frugal' }]";
@@ -167,7 +168,7 @@ fn a_qosket_uses_a_mode_of_the_system() {
     let (text, _) = MODES.split_once("[contract.other]").unwrap();
     let text = format!("{text}\n    [qosket.mine]\n    use = 'mine.toml'\n    with = {{ mode = 'frugal' }}");
     let qosket = "qosket = { name = 'mine', about = 'x' }\n[parameter.mode]\nabout = 'x'\n\
-                  [[contract.region]]\nname = 'only'\ndo = [{ mode = '${mode}' }]";
+                  [contract]\nprecedence = 1\n[[contract.region]]\nname = 'only'\ndo = [{ mode = '${mode}' }]";
     let context = || ReadContext { files: vec![("mine.toml".into(), qosket.into())], ..ReadContext::default() };
     let system = read_with(&text, "x.toml", None, &context()).unwrap_or_else(|errors| panic!("{errors}")).system;
     assert_eq!(system.contracts[1].regions[0].actions, system.contracts[0].regions[0].actions[1..]);

@@ -129,6 +129,31 @@ fn contracts_with_a_higher_precedence_come_first() {
     assert_eq!(system.contracts_on(system.contracts[0].processor), [1, 0, 2]);
 }
 
+#[test]
+fn two_contracts_of_one_layer_cannot_set_the_same() {
+    let with = |precedence: u32, action: &str| {
+        let other = format!(
+            "\n[contract.other]\nprecedence = {precedence}\n[[contract.other.region]]\nname = 'only'\ndo = [{action}]"
+        );
+        read(&format!("{SYSTEM}{other}"), "x.toml", None).map(drop).map_err(|errors| errors.to_string())
+    };
+    let rate = "{ set = 'operation.track.rate', least = '5Hz' }";
+    let error = with(3, rate).unwrap_err();
+    for part in [
+        "two contracts with precedence 3 set `operation.track.1.rate`",
+        "`load` sets it, too",
+        "[contract.other]",
+        "write a different `precedence` in one of them",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(error.matches("error: ").count(), 1, "one error for a contract: {error}");
+    assert_eq!(with(2, rate), Ok(()));
+    assert!(with(3, "{ set = 'operation.log.enabled', to = false }").unwrap_err().contains("operation.log.enabled"));
+    // Reports are events, not settings.
+    assert_eq!(with(3, "{ report = 'the display is late' }"), Ok(()));
+}
+
 const OUTSIDE: &str = "name = 'outside'
     [host.drone]
     [host.station]

@@ -105,8 +105,8 @@ fn an_epoch_within_the_region_keeps_the_importance() {
 #[test]
 fn of_two_contracts_the_higher_precedence_sets_the_importance() {
     let set = |to: u32| format!("{{ set = 'operation.b.importance', to = {to} }}");
-    for (precedence, expected) in [("precedence = 1", 0), ("", 1)] {
-        let (raise, lower) = (contract("raise", "", &set(3)), contract("lower", precedence, &set(0)));
+    for (precedence, expected) in [("precedence = 2", 0), ("", 1)] {
+        let (raise, lower) = (contract("raise", "precedence = 1", &set(3)), contract("lower", precedence, &set(0)));
         let found = first_runs(&run(&format!("{EQUAL}{raise}{lower}")));
         let on = found.into_iter().filter(|(at, _)| is_on(*at) == Some(true));
         assert!(on.clone().count() > 80 && on.clone().all(|(_, first)| first == expected), "{precedence}");
@@ -237,14 +237,14 @@ proptest! {
              [operation.b]\non = 'main'\nevery = '40ms'\nwcet = '{busy}ms'\ncritical = true\nimportance = 1\n\
              [operation.c]\non = 'other'\nevery = '20ms'\nwcet = '1ms'\n"
         );
-        let on = if on_other { "on = 'other'" } else { "" };
+        let on = if on_other { "on = 'other'\nprecedence = 2" } else { "precedence = 2" };
         let first = contract("first", on, &format!(
             "{{ set = 'operation.a.importance', to = {importance} }}, {{ set = 'operation.b.importance', to = 2 }}, \
              {{ set = 'processor.main.strategy', to = '{strategy}' }}"
         ));
         let set_points = "{ set = 'feedback.main.utilisation', to = '25%' }, { set = 'feedback.main.miss_ratio', to = '1%' }";
-        let second = contract("second", "precedence = 1", set_points);
-        let third = contract("third", &format!("precedence = {precedence}"), &format!(
+        let second = contract("second", "precedence = 4", set_points);
+        let third = contract("third", &format!("precedence = {}", 2 * precedence + 1), &format!(
             "{{ set = 'feedback.main.utilisation', to = '{utilisation}%' }}, {{ set = 'processor.main.strategy', to = 'EDF' }}"
         ));
         run(&format!("{text}{first}{second}{third}"));

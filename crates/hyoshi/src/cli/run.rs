@@ -2,6 +2,7 @@
 
 #[cfg(feature = "orb")]
 mod corba_events;
+mod edits;
 #[cfg_attr(not(feature = "zenoh"), path = "run/no_gateways.rs")]
 mod gateways;
 #[cfg_attr(not(feature = "orb"), path = "run/alone.rs")]
@@ -50,6 +51,7 @@ use super::{CliError, Format, VerbOutcome, default_report};
 use crate::bodies::Bodies;
 #[cfg(feature = "orb")]
 use corba_events::OfferedEvents;
+use edits::EditWatch;
 #[cfg(not(feature = "zenoh"))]
 use gateways::NoGateways as RunGateways;
 #[cfg(feature = "zenoh")]
@@ -156,6 +158,7 @@ pub(super) fn run(
     format: Format,
 ) -> Result<VerbOutcome, CliError> {
     let ready = load(&arguments.file, &arguments.changes, &arguments.costs, strategies, format)?;
+    let mut edits = EditWatch::of(&ready);
     let report = match (&arguments.report.report, arguments.no_report) {
         (_, true) => None,
         (Some(named), false) => Some(named.clone()),
@@ -254,7 +257,8 @@ pub(super) fn run(
     let observer = Observer::new(&ready.system).with_causes(causes);
     let mut watching = RunEvents { system: &ready.system, host, observer, recorder, failed: None, paused: Vec::new() };
     let started = WallClock::now();
-    let finished = watch(running, &ready.system, &mut watching, &lanes, (joined.as_ref(), &mut gateways), format);
+    let reporting = (joined.as_ref(), &mut gateways, &mut edits);
+    let finished = watch(running, &ready.system, &mut watching, &lanes, reporting, format);
     let lanes = lanes.end();
     let gateways = gateways.end();
     #[cfg(feature = "orb")]
@@ -306,6 +310,7 @@ pub(super) fn run(
             .chain(control)
             .chain(programs.notes)
             .chain(late_outputs)
+            .chain(edits.end())
             .collect(),
         programs: programs.summaries,
     };
@@ -331,7 +336,7 @@ fn watch(
     system: &System,
     watching: &mut RunEvents<'_>,
     lanes: &LanePromises,
-    (joined, gateways): (Option<&JoinedHost>, &mut RunGateways),
+    (joined, gateways, edits): (Option<&JoinedHost>, &mut RunGateways, &mut EditWatch),
     format: Format,
 ) -> Finished {
     let cpus: Vec<(ProcessorId, u32)> = running.cpus().collect();
@@ -348,6 +353,7 @@ fn watch(
             joined.report();
         }
         gateways.report();
+        edits.report(format == Format::Text);
         if now.since(flushed) >= FLUSH {
             for (processor, clock) in joined.into_iter().flat_map(JoinedHost::clocks) {
                 watching.event(processor, running.complete_until(), clock);

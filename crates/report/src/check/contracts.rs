@@ -195,7 +195,7 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
                         hertz(*longest),
                         first.contract.name,
                     ),
-                    remedy: Some("choose limits that overlap, or raise `precedence` of one contract".into()),
+                    remedy: Some("choose limits that overlap".into()),
                 });
             }
         }
@@ -203,10 +203,9 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
     notes
 }
 
-/// The one with the higher precedence; of equal ones, `one` if its contract is earlier in the file.
+/// The one with the higher precedence. Contracts that set the same have different ones.
 fn preceding<'a>(one: &'a LimitingRegion<'a>, other: &'a LimitingRegion<'a>) -> &'a LimitingRegion<'a> {
-    let order = |region: &LimitingRegion<'_>| (std::cmp::Reverse(region.contract.precedence), region.place);
-    if order(one) < order(other) { one } else { other }
+    if one.contract.precedence > other.contract.precedence { one } else { other }
 }
 
 /// At most [`MOST_NOTES`]: one for each pair of contracts and setting.
@@ -236,7 +235,7 @@ fn different_values(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNo
                         setting.text(system, *value),
                         preceding(one, other).contract.name,
                     ),
-                    remedy: Some("set it in one contract, or raise `precedence` of the one that shall apply".into()),
+                    remedy: Some("set it in one contract, unless this is intended".into()),
                 });
             }
         }
@@ -366,16 +365,16 @@ mod tests {
     #[test]
     fn limits_that_exclude_each_other_are_named_with_the_one_that_applies() {
         let both = |second: u32| {
-            notes(&format!("{}{}", contract("slow", 0, "most = '5Hz'"), contract("fast", second, "least = '20Hz'")))
+            notes(&format!("{}{}", contract("slow", 1, "most = '5Hz'"), contract("fast", second, "least = '20Hz'")))
         };
         let text = "region `high` of `slow` limits `track` to at most 5Hz, region `high` of `fast` to at least 20Hz: if \
                     both are active, the limit of";
         assert_eq!(both(0), [format!("{text} `slow` applies")]);
-        assert_eq!(both(1), [format!("{text} `fast` applies")]);
-        let overlap = format!("{}{}", contract("a", 0, "most = '20Hz'"), contract("b", 0, "least = '20Hz'"));
+        assert_eq!(both(2), [format!("{text} `fast` applies")]);
+        let overlap = format!("{}{}", contract("a", 0, "most = '20Hz'"), contract("b", 1, "least = '20Hz'"));
         assert_eq!(notes(&overlap), [""; 0]);
         // A region that cannot begin contradicts nothing.
-        let never = contract("slow", 0, "most = '5Hz'").replace("load > 1", "load > 2 && load < 1");
+        let never = contract("slow", 1, "most = '5Hz'").replace("load > 1", "load > 2 && load < 1");
         assert_eq!(notes(&format!("{never}{}", contract("fast", 0, "least = '20Hz'"))), [""; 0]);
     }
 
@@ -385,12 +384,12 @@ mod tests {
             let text = contract(name, precedence, "most = '5Hz'");
             text.replace("track.rate', most = '5Hz'", &format!("track.importance', to = {to}"))
         };
-        let both = |precedence: u32, to: u32| notes(&format!("{}{}", set("a", 0, 1), set("b", precedence, to)));
+        let both = |precedence: u32, to: u32| notes(&format!("{}{}", set("a", 1, 1), set("b", precedence, to)));
         let text = "region `high` of `a` sets `operation.track.importance` to 1, region `high` of `b` to 9: if both are \
                     active, the value of";
         assert_eq!(both(0, 9), [format!("{text} `a` applies")]);
-        assert_eq!(both(1, 9), [format!("{text} `b` applies")]);
-        assert_eq!(both(1, 1), [""; 0]);
+        assert_eq!(both(2, 9), [format!("{text} `b` applies")]);
+        assert_eq!(both(2, 1), [""; 0]);
     }
 
     #[test]

@@ -91,7 +91,8 @@ fn contract(
     Contract {
         name: format!("k{place}"),
         processor: ProcessorId(processor),
-        precedence: choose.below(3) as u32,
+        // Different: they may set the same.
+        precedence: choose.below(3) as u32 * 64 + place as u32,
         period: Span::from_micros(300 + choose.below(6_000)),
         conditions: vec![condition],
         regions,

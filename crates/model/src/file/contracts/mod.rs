@@ -3,6 +3,7 @@
 mod actions;
 mod conditions;
 mod external;
+mod layers;
 mod modes;
 mod processors;
 
@@ -53,22 +54,26 @@ pub(super) fn read(
         tables.extend(table.map(|table| (one.name, table, Some(one.used))));
     }
     log.within(None);
-    // In the file's order: of contracts with equal precedence, the first one precedes.
+    // In the file's order.
     tables.sort_by_key(|(name, ..)| name.place);
     if let Some((name, ..)) = tables.get(limits::CONTRACTS) {
         log.error(name.place, "too many contracts").help(format!("a system has at most {}", limits::CONTRACTS));
         return None;
     }
-    let mut contracts = Vec::new();
+    let (mut contracts, mut places) = (Vec::new(), Vec::new());
     for (name, table, used) in tables {
         log.within(used.map(|place| (place, "uses the qosket")));
         let mut reader = ContractReader { contents, operations, modes: Some(&modes), processor: None, sound: true };
         match reader.contract(log, name, &table) {
-            Some(contract) if reader.sound => contracts.push(contract),
+            Some(contract) if reader.sound => {
+                contracts.push(contract);
+                places.push(name.place);
+            }
             _ => sound = false,
         }
     }
     log.within(None);
+    sound = sound && layers::have_one_writer(log, contents, &contracts, &places);
     if sound {
         modes::warn_unused(log, &modes);
     }
