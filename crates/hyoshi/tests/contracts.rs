@@ -116,11 +116,14 @@ fn check_names_regions_that_flap_and_limits_that_contradict_each_other() {
     let [flaps] = &found[..] else { panic!("{found:?}") };
     assert!(flaps["text"].as_str().unwrap().starts_with("region `thin` of `load` flaps in a simulation"), "{flaps}");
     assert!(flaps["remedy"].as_str().unwrap().contains("let its `stay` grow"), "{flaps}");
-    let demand = "[condition.zoom]\n[contract.demand]\nwatch = { zoom = { of = \"condition.zoom\" } }\n\
+    let demand = "[condition.zoom]\n[contract.demand]\nprecedence = 1\nwatch = { zoom = { of = \"condition.zoom\" } }\n\
                   region = [{ name = \"near\", enter = \"zoom > 2\", do = [{ set = \"operation.track.rate\", least = \
                   \"25Hz\" }] }, { name = \"far\" }]\n";
     let found = notes(&format!("{text}{demand}"));
-    assert!(found[0]["text"].as_str().unwrap().contains("the limit of `load` applies"), "{found:?}");
+    assert!(found[0]["text"].as_str().unwrap().contains("the limit of `demand` applies"), "{found:?}");
+    place.write("contract.toml", format!("{text}{demand}").replace("precedence = 1\n", ""));
+    let refused = place.hyoshi("check contract.toml").exits(2).err;
+    assert!(refused.contains("two contracts with precedence 0 set `operation.track.rate`"), "{refused}");
 }
 
 /// The overload begins with the run, so the first windows show it.

@@ -27,7 +27,7 @@ use super::{CliError, Format, VerbOutcome, streams};
 use job::WhyTarget;
 use network::SignalWay;
 use path::Path;
-use regions::{ActiveRegion, RegionWatch};
+use regions::{ActiveRegion, ActiveRegions};
 
 /// The most misses that are listed.
 const LISTED: usize = 20;
@@ -141,7 +141,7 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
     let on = system.operation(asked.operation).on;
     let wanted = path::with_upstream(system, asked);
     let mut found = JobDecisions::default();
-    let mut regions = RegionWatch::new(system, recorded.clock());
+    let mut regions = ActiveRegions::new(system, recorded.clock());
     let (accounts, left) = path::accounts(recorded, &wanted, |processor, at, event| {
         regions.event(processor, at, event);
         if let TraceEvent::Decision(decision) = event {

@@ -9,7 +9,7 @@ use hyoshi_trace::{ContractHistories, CpuEvent, TraceEvent};
 pub(super) type ActiveRegion = (String, RegionChangeSummary);
 
 /// Collects the changes of regions by one clock.
-pub(super) struct RegionWatch<'a> {
+pub(super) struct ActiveRegions<'a> {
     system: &'a System,
     histories: ContractHistories,
     clock: HostId,
@@ -19,10 +19,10 @@ pub(super) struct RegionWatch<'a> {
     end: Instant,
 }
 
-impl<'a> RegionWatch<'a> {
+impl<'a> ActiveRegions<'a> {
     pub fn new(system: &'a System, clock: HostId) -> Self {
         let ahead = vec![0; system.processors.len()];
-        RegionWatch { system, histories: ContractHistories::new(system), clock, ahead, end: Instant::NEVER }
+        ActiveRegions { system, histories: ContractHistories::new(system), clock, ahead, end: Instant::NEVER }
     }
 
     /// The job has ended on its processor.
