@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use hyoshi_model::predicate::ConditionReading;
-use hyoshi_model::{ConditionSource, RegionRules};
+use hyoshi_model::{Condition, ConditionSource, Contents, OutsideMeasure, RegionRules, WindowSummary, outside};
 
 use crate::limits::SettingLimits;
 
@@ -40,19 +40,24 @@ pub struct RegionReach {
 }
 
 /// The possible values of a condition.
-pub fn domain(of: &ConditionSource) -> SettingLimits {
-    match of {
-        ConditionSource::MissRatio(_) | ConditionSource::Strategy(_) | ConditionSource::Endangered(_) => {
-            SettingLimits { least: 0.0, most: 1.0 }
+pub fn domain(condition: &Condition, contents: &Contents) -> SettingLimits {
+    let (least, most) = match condition.of {
+        ConditionSource::MissRatio(_) | ConditionSource::Strategy(_) | ConditionSource::Endangered(_) => (0.0, 1.0),
+        ConditionSource::Set(place) => {
+            let measure = contents.conditions[usize::from(place)].measure;
+            measure.map_or((-outside::MOST, outside::MOST), OutsideMeasure::domain)
         }
-        ConditionSource::Set(_) => SettingLimits::NONE,
         // A processor may use more than its hard cap for a short time.
         ConditionSource::Latency(_)
         | ConditionSource::Utilisation(_)
         | ConditionSource::Demand(_)
         | ConditionSource::Wasted(_)
         | ConditionSource::Rate(_)
-        | ConditionSource::Queue(_) => SettingLimits { least: 0.0, most: f64::INFINITY },
+        | ConditionSource::Queue(_) => (0.0, f64::INFINITY),
+    };
+    match condition.summary {
+        WindowSummary::Spread => SettingLimits { least: 0.0, most: most - least },
+        _ => SettingLimits { least, most },
     }
 }
 

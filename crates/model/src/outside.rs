@@ -44,6 +44,26 @@ impl OutsideMeasure {
     }
 }
 
+impl OutsideMeasure {
+    /// The least and the greatest value that it can have.
+    pub fn domain(self) -> (f64, f64) {
+        match self {
+            OutsideMeasure::Host(HostMeasure { quantity, .. }) => match quantity {
+                HostQuantity::Temperature => (-273.15, MOST),
+                HostQuantity::Battery => (0.0, 100.0),
+                HostQuantity::Cpu => (0.0, 1.0),
+                HostQuantity::BrokerAsked | HostQuantity::BrokerGranted | HostQuantity::BrokerContention => (0.0, MOST),
+            },
+            OutsideMeasure::Link(LinkMeasure { quantity: LinkQuantity::Loss, .. })
+            | OutsideMeasure::Delegate(DelegateMeasure { quantity: DelegateQuantity::FailureRatio, .. }) => (0.0, 1.0),
+            OutsideMeasure::Link(_) | OutsideMeasure::Reservation(_) | OutsideMeasure::Delegate(_) => (0.0, MOST),
+        }
+    }
+}
+
+/// The greatest value of a condition from outside; the least one of `[condition.NAME]` is its negative.
+pub const MOST: f64 = 1e9;
+
 /// What the nodes of its hosts measure of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkMeasure {

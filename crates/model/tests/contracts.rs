@@ -228,6 +228,7 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
     let many = format!("{{ run = [{many}] }}");
     for (from, to, error) in [
         (action, "{ call = '' }", "`call` must have 1 to 64 bytes"),
+        ("broker.asked = 0.5", "broker.asked = -0.5", "`host.station.broker.asked` cannot be -0.5"),
         (action, "{ call = 'cool', report = 'x' }", "`call` must be the only key of its action"),
         (action, "{ run = [] }", "`run` names no program"),
         (action, "{ run = ['./fan'] }", "`./fan` is a relative path"),

@@ -60,10 +60,11 @@ const ALL: &str = "
     with = { watched = 'processor.main.utilisation', above = 0.9, below = 0.6, disabled = ['log'] }
     [qosket.c]
     use = 'shed-on-overload'
-    with = { watched = 'operation.show', disabled = ['log', 'scan'] }
+    with = { watched = 'operation.show', disabled = ['log', 'scan'], precedence = 1 }
     [qosket.d]
     use = 'steady-latency'
-    with = { watched = 'operation.show', bound = '20ms', limited = ['track', 'scan'], first = '20Hz', second = '5Hz' }";
+    with = { watched = 'operation.show', bound = '20ms', limited = ['track', 'scan'], first = '20Hz', second = '5Hz',
+        precedence = 2 }";
 
 #[test]
 fn every_shipped_qosket_can_be_used_and_describes_all_its_parameters() {

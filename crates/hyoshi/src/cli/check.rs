@@ -82,7 +82,7 @@ pub(super) fn check(arguments: &Arguments, strategies: &Strategies, format: Form
     };
     let mut notes = ready.notes.clone();
     notes.extend(zenoh_threads(&ready.system));
-    notes.extend(contracts::limit_notes(&ready.system));
+    notes.extend(contracts::contract_notes(&ready.system));
     notes.extend(flapping.into_iter().map(|(contract, found)| flaps(&ready.system, contract, found)));
     if format == Format::Json {
         // People have read them on standard error.

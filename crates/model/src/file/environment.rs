@@ -14,7 +14,7 @@ use super::names::Names;
 use super::table::Table;
 use super::value::{InputValue, shortened};
 use crate::ids::HostId;
-use crate::outside::OutsideCondition;
+use crate::outside::{OutsideCondition, OutsideMeasure};
 use crate::system::{Environment, Host, Link, LinkSetting};
 use crate::time::Span;
 
@@ -41,7 +41,7 @@ pub(super) fn accumulate(
         (condition.name.clone(), value.map(|value| millionths(value.value)))
     });
     let conditions = conditions.collect();
-    let mut now = EnvironmentState { hosts, links, names, disabled, conditions, changed: BTreeMap::new() };
+    let mut now = EnvironmentState { hosts, links, names, disabled, outside, conditions, changed: BTreeMap::new() };
     let mut all: Vec<Arc<Environment>> = Vec::with_capacity(epochs.len());
     let mut held = 0;
     for epoch in epochs {
@@ -71,6 +71,7 @@ struct EnvironmentState<'a> {
     links: &'a [Link],
     names: LinkNames,
     disabled: BTreeSet<HostId>,
+    outside: &'a [OutsideCondition],
     /// With their values in millionths.
     conditions: Vec<(String, Option<i64>)>,
     changed: BTreeMap<u32, LinkSetting>,
@@ -97,7 +98,14 @@ impl EnvironmentState<'_> {
             let names = Names::new("condition", self.conditions.iter().map(|(name, _)| name.as_str()));
             let place = names.find(log, AtPlace::new(name.value.as_str(), name.place));
             if let (Some(place), Some(value)) = (place, table.given(log, key, InputValue::number)) {
-                self.conditions[place as usize].1 = Some(millionths(value.value));
+                let measure = self.outside[place as usize].measure;
+                match measure.map(OutsideMeasure::domain) {
+                    Some((least, most)) if !(least..=most).contains(&value.value) => {
+                        log.error(value.place, format!("`{}` cannot be {}", shortened(&name.value), value.value))
+                            .help(format!("write a number from {least} to {most}"));
+                    }
+                    _ => self.conditions[place as usize].1 = Some(millionths(value.value)),
+                }
             }
             return;
         }

@@ -1156,7 +1156,7 @@ const CONTRACT: &[Key] = &[
         "precedence",
         Kind::Whole(0, 1000),
         Value("0"),
-        "Limits of a contract with a higher precedence restrict those of lower ones.",
+        "Settings of a contract with a higher precedence restrict those of lower ones. Contracts that set the same need different ones.",
     ),
     key("period", Kind::Time, Value("\"100ms\""), "The time between two evaluations."),
     key(

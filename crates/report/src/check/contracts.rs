@@ -38,11 +38,11 @@ pub struct RegionCheck {
 
 /// The regions of all contracts.
 pub(super) fn regions(system: &System) -> Vec<RegionCheck> {
-    system.contracts.iter().flat_map(of_contract).collect()
+    system.contracts.iter().flat_map(|contract| of_contract(system, contract)).collect()
 }
 
-fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
-    let domains: Vec<SettingLimits> = contract.conditions.iter().map(|one| domain(&one.of)).collect();
+fn of_contract(system: &System, contract: &Contract) -> Vec<RegionCheck> {
+    let domains: Vec<SettingLimits> = contract.conditions.iter().map(|one| domain(one, system)).collect();
     let mut found: Vec<Option<(RegionReach, Vec<u16>)>> = vec![None; contract.regions.len()];
     let parents = std::iter::once(None).chain((0..contract.regions.len() as u16).map(Some));
     for parent in parents {
@@ -88,13 +88,34 @@ fn of_contract(contract: &Contract) -> Vec<RegionCheck> {
     checks
 }
 
-/// Settings of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.
-pub fn limit_notes(system: &System) -> Vec<ReportNote> {
+/// Regions that cannot begin, settings of two contracts that contradict each other, and limits with which a feedback loop cannot hold its set point.
+pub fn contract_notes(system: &System) -> Vec<ReportNote> {
     let all = limiting_regions(system);
-    let mut notes = contradictions(system, &all);
+    let mut notes = without_begin(system);
+    notes.extend(contradictions(system, &all));
     notes.extend(different_values(system, &all));
     notes.extend(floors(system, &all));
     notes
+}
+
+/// At most [`MOST_NOTES`]: regions that never begin.
+fn without_begin(system: &System) -> Vec<ReportNote> {
+    let note = |one: RegionCheck| {
+        let (why, remedy) = match one.begins {
+            "never" => ("its `enter` is never true", "correct its `enter`, or remove the region"),
+            "hidden" => {
+                ("whenever its `enter` holds, an earlier region begins first", "move it before the earlier region")
+            }
+            _ => return None,
+        };
+        Some(ReportNote {
+            level: NoteLevel::Info,
+            topic: "contract".into(),
+            text: format!("region `{}` of `{}` cannot begin: {why}", one.region, one.contract),
+            remedy: Some(remedy.into()),
+        })
+    };
+    regions(system).into_iter().filter_map(note).take(MOST_NOTES).collect()
 }
 
 /// A region that can begin, with its limits and those of the region around it.
@@ -130,7 +151,7 @@ impl LimitingRegion<'_> {
 fn limiting_regions(system: &System) -> Vec<LimitingRegion<'_>> {
     let mut all = Vec::new();
     for (place, contract) in system.contracts.iter().enumerate() {
-        for (check, region) in of_contract(contract).into_iter().zip(&contract.regions) {
+        for (check, region) in of_contract(system, contract).into_iter().zip(&contract.regions) {
             let outer = region.rules.parent.map(|outer| &contract.regions[usize::from(outer)]);
             let mut limits: Vec<(OperationId, Span, Span)> = Vec::new();
             let (mut settings, mut disables) = (Vec::new(), false);
@@ -319,6 +340,7 @@ pub(super) fn table(system: &System, look: TerminalStyle) -> Option<String> {
         column("begins"),
         column("for example with").if_any().spare(1),
         column("ends by itself"),
+        column("then").if_any(),
     ];
     let rows = regions(system).into_iter().map(|one| {
         let tone = if matches!(one.begins, "never" | "hidden") { Tone::Worry } else { Tone::Plain };
@@ -333,6 +355,7 @@ pub(super) fn table(system: &System, look: TerminalStyle) -> Option<String> {
             CellValue::words(one.begins).in_tone(tone),
             CellValue::words(one.example.unwrap_or_default()),
             CellValue::words(ends),
+            CellValue::words(one.next.join(", ")),
         ]
     });
     let rows: Vec<_> = rows.collect();
@@ -350,7 +373,7 @@ mod tests {
     fn notes(rest: &str) -> Vec<String> {
         let read = hyoshi_model::read(&format!("{SYSTEM}{rest}"), "x.toml", None);
         let system = read.unwrap_or_else(|errors| panic!("{errors}")).system;
-        limit_notes(&system).into_iter().map(|note| note.text).collect()
+        contract_notes(&system).into_iter().map(|note| note.text).collect()
     }
 
     /// A contract with a limit of `track` in its first region.
@@ -360,6 +383,28 @@ mod tests {
              [[contract.{name}.region]]\nname = 'high'\nenter = 'load > 1'\n\
              do = [{{ set = 'operation.track.rate', {limit} }}]\n[[contract.{name}.region]]\nname = 'normal'\n"
         )
+    }
+
+    #[test]
+    fn examples_are_possible_values() {
+        let begin = |of: &str, enter: &str| {
+            let text = format!(
+                "{SYSTEM}[host.h]\n[contract.c]\nwatch = {{ x = {{ {of} }} }}\n\
+                 [[contract.c.region]]\nname = 'r'\nenter = '{enter}'\n[[contract.c.region]]\nname = 'n'\n"
+            );
+            let read = hyoshi_model::read(&text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}"));
+            let one = regions(&read.system).swap_remove(0);
+            (one.begins, one.example.unwrap_or_default())
+        };
+        let never = ("never", String::new());
+        let cpu = "of = 'host.h.cpu'";
+        assert_eq!(begin(cpu, "x > 0.96"), ("reachable", "x 0.980".into()));
+        assert_eq!(begin(cpu, "x > 1"), never);
+        assert_eq!(begin(cpu, "x < 0"), never);
+        assert_eq!(begin("of = 'host.h.temperature'", "x < -274"), never);
+        assert_eq!(begin("of = 'condition.load'", "x < -274").0, "reachable");
+        let spread = "of = 'condition.load', as = 'spread', over = '1s'";
+        assert_eq!((begin(spread, "x < 0"), begin(spread, "x > 1e9").0), (never, "reachable"));
     }
 
     #[test]
@@ -375,7 +420,10 @@ mod tests {
         assert_eq!(notes(&overlap), [""; 0]);
         // A region that cannot begin contradicts nothing.
         let never = contract("slow", 1, "most = '5Hz'").replace("load > 1", "load > 2 && load < 1");
-        assert_eq!(notes(&format!("{never}{}", contract("fast", 0, "least = '20Hz'"))), [""; 0]);
+        assert_eq!(
+            notes(&format!("{never}{}", contract("fast", 0, "least = '20Hz'"))),
+            ["region `high` of `slow` cannot begin: its `enter` is never true"]
+        );
     }
 
     #[test]
