@@ -47,11 +47,13 @@ pub fn domain(condition: &Condition, contents: &Contents) -> SettingLimits {
             let measure = contents.conditions[usize::from(place)].measure;
             measure.map_or((-outside::MOST, outside::MOST), OutsideMeasure::domain)
         }
+        ConditionSource::Lateness(_) => (f64::NEG_INFINITY, f64::INFINITY),
         // A processor may use more than its hard cap for a short time.
         ConditionSource::Latency(_)
         | ConditionSource::Utilisation(_)
         | ConditionSource::Demand(_)
         | ConditionSource::Wasted(_)
+        | ConditionSource::Usage(_)
         | ConditionSource::Rate(_)
         | ConditionSource::Queue(_) => (0.0, f64::INFINITY),
     };

@@ -551,8 +551,12 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision,
 /// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
 fn with_contract(system: System) -> System {
     let ms = Span::from_millis;
-    let expression =
-        |text| Some(Predicate::read(text, &["late", "slow", "mode", "asked", "wasted", "rate", "queue"]).unwrap());
+    let expression = |text| {
+        Some(
+            Predicate::read(text, &["late", "slow", "mode", "asked", "wasted", "rate", "queue", "behind", "used"])
+                .unwrap(),
+        )
+    };
     let rules = |parent, enter, leave| RegionRules {
         parent,
         enter,
@@ -576,9 +580,11 @@ fn with_contract(system: System) -> System {
     };
     let all = LatencyScope::Operations(system.operation_ids().collect());
     let first = LatencyScope::Operations(vec![OperationId(1)]);
+    let behind = first.clone();
     let [everything, critical] =
         [false, true].map(|critical| JobScope::Processor { processor: ProcessorId(0), critical });
-    let queued = everything.clone();
+    let (queued, used) = (everything.clone(), critical.clone());
+
     let last = JobScope::Operations(vec![OperationId(2), OperationId(3)]);
     let legs = |id, most| ContractAction::LimitLegs { operation: OperationId(id), most };
     let set = |setting, to| ContractAction::Set { setting, to };
@@ -615,6 +621,8 @@ fn with_contract(system: System) -> System {
                 condition("wasted", ConditionSource::Wasted(everything), 25, WindowSummary::Mean),
                 condition("rate", ConditionSource::Rate(last), 8, WindowSummary::Mean),
                 condition("queue", ConditionSource::Queue(queued), 9, WindowSummary::Spread),
+                condition("behind", ConditionSource::Lateness(behind), 11, WindowSummary::Greatest),
+                condition("used", ConditionSource::Usage(used), 7, WindowSummary::Mean),
             ],
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),
@@ -622,7 +630,13 @@ fn with_contract(system: System) -> System {
                 region("shallow", rules(Some(0), None, None), vec![legs(1, 1), legs(3, 2)]),
                 region(
                     "asked",
-                    rules(None, expression("asked + wasted > 0.5 || rate < 100.0 || queue > 3.0"), None),
+                    rules(
+                        None,
+                        expression(
+                            "asked + wasted > 0.5 || rate < 100.0 || queue > 3.0 || behind > 0.001 || used > 0.7",
+                        ),
+                        None,
+                    ),
                     asked,
                 ),
                 region("normal", rules(None, None, None), Vec::new()),

@@ -259,9 +259,11 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
     };
     let measures = contract.conditions.iter().all(|condition| match &condition.of {
         ConditionSource::MissRatio(LatencyScope::Operations(ids))
-        | ConditionSource::Latency(LatencyScope::Operations(ids)) => are_together(ids),
+        | ConditionSource::Latency(LatencyScope::Operations(ids))
+        | ConditionSource::Lateness(LatencyScope::Operations(ids)) => are_together(ids),
         ConditionSource::MissRatio(LatencyScope::Chain(place))
-        | ConditionSource::Latency(LatencyScope::Chain(place)) => {
+        | ConditionSource::Latency(LatencyScope::Chain(place))
+        | ConditionSource::Lateness(LatencyScope::Chain(place)) => {
             let chain = contents.chains.get(*place as usize);
             chain.and_then(|chain| chain.path.last()).is_some_and(is_known)
         }
@@ -272,6 +274,7 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
         }
         ConditionSource::Demand(of)
         | ConditionSource::Wasted(of)
+        | ConditionSource::Usage(of)
         | ConditionSource::Rate(of)
         | ConditionSource::Queue(of) => match of {
             JobScope::Operations(ids) => are_together(ids),

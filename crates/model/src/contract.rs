@@ -66,6 +66,8 @@ pub enum ConditionSource {
     MissRatio(LatencyScope),
     /// Response times in seconds.
     Latency(LatencyScope),
+    /// End minus deadline in seconds; negative if a job ended early.
+    Lateness(LatencyScope),
     /// A value from outside, by its position in [`Contents::conditions`].
     Set(u16),
     /// The utilisation that the processor's feedback loop measures, as a part of the hard cap.
@@ -74,6 +76,8 @@ pub enum ConditionSource {
     Demand(JobScope),
     /// The execution time of jobs that ended late, as a part of the window.
     Wasted(JobScope),
+    /// The CPU time of jobs that ended, as a part of the window.
+    Usage(JobScope),
     /// Completed jobs for each second of the window.
     Rate(JobScope),
     /// Released jobs that have not started.
@@ -102,7 +106,8 @@ pub enum JobScope {
 impl ConditionSource {
     /// True if the value is a sum over the window, so it has no least or greatest sample.
     pub fn is_sum(&self) -> bool {
-        matches!(self, ConditionSource::Demand(_) | ConditionSource::Wasted(_) | ConditionSource::Rate(_))
+        use ConditionSource::{Demand, Rate, Usage, Wasted};
+        matches!(self, Demand(_) | Wasted(_) | Usage(_) | Rate(_))
     }
 }
 
@@ -442,12 +447,15 @@ impl Contract {
     /// The processor that measures one of its conditions. A value from outside is set where the contract is evaluated.
     pub fn measured_on(&self, contents: &Contents, of: &ConditionSource) -> ProcessorId {
         let last = match of {
-            ConditionSource::MissRatio(scope) | ConditionSource::Latency(scope) => match scope {
-                LatencyScope::Operations(ids) => ids.last(),
-                LatencyScope::Chain(place) => contents.chains[*place as usize].path.last(),
-            },
+            ConditionSource::MissRatio(scope) | ConditionSource::Latency(scope) | ConditionSource::Lateness(scope) => {
+                match scope {
+                    LatencyScope::Operations(ids) => ids.last(),
+                    LatencyScope::Chain(place) => contents.chains[*place as usize].path.last(),
+                }
+            }
             ConditionSource::Demand(scope)
             | ConditionSource::Wasted(scope)
+            | ConditionSource::Usage(scope)
             | ConditionSource::Rate(scope)
             | ConditionSource::Queue(scope) => match scope {
                 JobScope::Operations(ids) => ids.last(),

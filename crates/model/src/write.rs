@@ -452,10 +452,12 @@ fn condition(system: &System, one: &Condition, names: &dyn Fn(&[OperationId]) ->
     let of = match &one.of {
         ConditionSource::MissRatio(scope) => of(scope, "miss_ratio"),
         ConditionSource::Latency(scope) => of(scope, "latency"),
+        ConditionSource::Lateness(scope) => of(scope, "lateness"),
         ConditionSource::Set(condition) => quoted(&condition_address(&system.conditions[usize::from(*condition)])),
         ConditionSource::Utilisation(id) => processor(*id, "utilisation"),
         ConditionSource::Demand(scope) => jobs(scope, "demand"),
         ConditionSource::Wasted(scope) => jobs(scope, "wasted"),
+        ConditionSource::Usage(scope) => jobs(scope, "usage"),
         ConditionSource::Rate(scope) => jobs(scope, "rate"),
         ConditionSource::Queue(scope) => jobs(scope, "queue"),
         ConditionSource::Strategy(id) => processor(*id, "strategy"),

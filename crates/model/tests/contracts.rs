@@ -42,6 +42,10 @@ const SYSTEM: &str = "name = 'contracts'
     queue = { of = 'operation.log.queue', as = 'spread', over = '1s' }
     second = { of = 'processor.main.strategy' }
     danger = { of = 'processor.main.endangered', as = 'greatest', over = '1s' }
+    behind = { of = 'operation.log.lateness' }
+    late_see = { of = 'chain.see.lateness', as = 'greatest', over = '1s' }
+    used = { of = 'processor.main.usage', over = '1s' }
+    seen = { of = 'chain.see.rate', over = '1s' }
     [[contract.load.region]]
     name = 'thin'
     enter = \"late > 0.02 || slow > duration('45ms')\"
@@ -74,17 +78,22 @@ fn a_contract_is_read_as_written_and_written_as_read() {
     let one = &system.contracts[0];
     assert_eq!((one.precedence, one.period), (3, Span::from_millis(50)));
     let [late, slow, mode, asked, vital, wasted, rate, rest @ ..] = &one.conditions[..] else {
-        panic!("ten conditions")
+        panic!("seven conditions and more")
     };
     let rest: Vec<_> = rest.iter().map(|one| (one.of.clone(), one.summary)).collect();
     let ids = |ids: &[u32]| JobScope::Operations(ids.iter().map(|id| OperationId(*id)).collect());
     let all = |critical| JobScope::Processor { processor: one.processor, critical };
-    let two = [
+    let expected = [
         (ConditionSource::Queue(ids(&[3])), WindowSummary::Spread),
         (ConditionSource::Strategy(one.processor), WindowSummary::Mean),
         (ConditionSource::Endangered(one.processor), WindowSummary::Greatest),
+        (ConditionSource::Lateness(LatencyScope::Operations(vec![OperationId(3)])), WindowSummary::Mean),
+        (ConditionSource::Lateness(LatencyScope::Chain(0)), WindowSummary::Greatest),
+        (ConditionSource::Usage(all(false)), WindowSummary::Mean),
+        // An instance of a chain is complete if its last operation is.
+        (ConditionSource::Rate(ids(&[2])), WindowSummary::Mean),
     ];
-    assert_eq!(rest, two);
+    assert_eq!(rest, expected);
     assert_eq!(asked.of, ConditionSource::Demand(ids(&[0, 4])));
     assert_eq!(vital.of, ConditionSource::Demand(all(true)));
     assert_eq!((&wasted.of, &rate.of), (&ConditionSource::Wasted(ids(&[4])), &ConditionSource::Rate(all(false))));

@@ -7,7 +7,7 @@ use hyoshi_trace::{ContractHistory, RegionStep};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use crate::figures::{count, nanos, share, value};
+use crate::figures::{count, nanos, share, signed, value};
 use crate::summary::Summary;
 use crate::terminal::grid::{CellValue, column, grid};
 use crate::terminal::{MOST_ROWS, TerminalStyle};
@@ -72,7 +72,8 @@ impl ConditionSummary {
     fn text(&self) -> String {
         let value = match self.millionths {
             None => "stale".into(),
-            Some(micros) if self.is_time => nanos(micros.max(0).unsigned_abs().saturating_mul(1_000)),
+            Some(micros) if self.is_time && micros < 0 => signed(micros.saturating_mul(1_000)),
+            Some(micros) if self.is_time => nanos(micros.unsigned_abs().saturating_mul(1_000)),
             Some(millionths) => value(millionths as f64 / 1e6),
         };
         format!("{} {value}", self.condition)
@@ -86,7 +87,7 @@ pub fn contracts(system: &System, histories: &[ContractHistory]) -> Vec<Contract
 
 fn is_time(system: &System, of: &ConditionSource) -> bool {
     match of {
-        ConditionSource::Latency(_) => true,
+        ConditionSource::Latency(_) | ConditionSource::Lateness(_) => true,
         ConditionSource::Set(place) => matches!(
             system.conditions[usize::from(*place)].measure,
             Some(

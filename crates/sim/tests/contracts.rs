@@ -200,6 +200,34 @@ fn the_limit_of_a_region_with_a_ramp_relaxes_after_its_end() {
     }
 }
 
+/// The two jobs of the chain take 5 ms and 2 ms; until 3 s the second one takes 1 ms and is in time.
+#[test]
+fn lateness_usage_and_the_rate_of_a_chain_are_measured() {
+    let system = system(
+        "name = 'measures'\n[processor.main]\nstrategy = 'EDF'\ncap = '100%'\nhard_cap = '100%'\n\
+         [operation.a]\nevery = '20ms'\nwcet = '5ms'\n[operation.b]\nafter = { all = ['a'] }\nwcet = '2ms'\ntakes = '1ms'\n\
+         [chain.c]\npath = ['a', 'b']\ndeadline = '6.5ms'\n\
+         [[epoch]]\nat = '3s'\nset = { 'operation.b.takes' = '2ms' }\n\
+         [contract.k]\n[contract.k.watch]\nown = { of = 'operation.a.lateness' }\n\
+         late = { of = 'chain.c.lateness', over = '1s', as = 'greatest' }\n\
+         usage = { of = 'processor.main.usage', over = '1s' }\nrate = { of = 'chain.c.rate', over = '1s' }\n\
+         [[contract.k.region]]\nname = 'late'\nenter = 'late > 0 && usage > 0.345'\n\
+         [[contract.k.region]]\nname = 'known'\nenter = 'rate > 1'\n[[contract.k.region]]\nname = 'rest'\n",
+    );
+    let (history, _) = run(&system, 6);
+    let regions: Vec<_> = history.steps.iter().filter_map(|step| step.to).collect();
+    assert_eq!(regions, [2, 1, 0], "{history:?}");
+    let values = |step: usize| history.steps[step].values.iter().map(|value| value.unwrap()).collect::<Vec<_>>();
+    let about = |found: i64, expected: i64| assert!((found - expected).abs() <= 5_000, "{found}, not {expected}");
+    // `a` has 20 ms, the chain 6.5 ms.
+    for (step, late, usage) in [(1, -500, 300_000), (2, 500, 350_000)] {
+        let found = values(step);
+        assert_eq!((found[0], found[1]), (-15_000, late), "{found:?}");
+        about(found[2], usage);
+        assert!((found[3] - 50_000_000).abs() < 1_000_000, "{found:?}");
+    }
+}
+
 /// When `a` has a lower rate, it no longer shares a level with `b`, and all levels below are numbered anew. A job of `d`
 /// that has started keeps its number.
 const RENUMBERED: &str = "name = 'numbers'\n[processor.main]\nstrategy = 'RMS'\ncap = '100%'\nhard_cap = '100%'\n\

@@ -1172,7 +1172,7 @@ const WATCH: &[Key] = &[
         "of",
         Kind::NameOrNames("operation"),
         Required,
-        "What it measures: \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.QUANTITY\", \"link.A-B.QUANTITY\", \"reservation.NAME.QUANTITY\", \"delegate.NAME.QUANTITY\" or \"condition.NAME\".",
+        "What it measures: \"operation.NAME.KEY\" (miss_ratio, latency, lateness, demand, wasted, usage, rate or queue), \"chain.NAME.KEY\" (miss_ratio, latency, lateness or rate), \"processor.NAME.KEY\" (utilisation, demand, critical_demand, wasted, usage, rate, queue, strategy or endangered), \"host.NAME.QUANTITY\", \"link.A-B.QUANTITY\", \"reservation.NAME.QUANTITY\", \"delegate.NAME.QUANTITY\" or \"condition.NAME\".",
     ),
     key("over", Kind::Time, Described("the latest sample counts"), "The length of its window."),
     key("max_age", Kind::Time, Described("never"), "A value without a newer sample is stale."),

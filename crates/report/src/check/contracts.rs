@@ -10,7 +10,7 @@ use hyoshi_model::{
 };
 use serde::Serialize;
 
-use crate::figures::nanos;
+use crate::figures::{nanos, signed};
 use crate::terminal::grid::{CellValue, Tone, column, grid};
 use crate::terminal::{MOST_ROWS, TerminalStyle};
 use crate::{NoteLevel, ReportNote};
@@ -325,6 +325,7 @@ fn example(contract: &Contract, readings: &[ConditionReading], uses: &[u16]) -> 
         let value = match (reading, &condition.of) {
             (ConditionReading::Stale, _) => "stale".to_string(),
             (ConditionReading::Fresh(seconds), ConditionSource::Latency(_)) => nanos((seconds * 1e9) as u64),
+            (ConditionReading::Fresh(seconds), ConditionSource::Lateness(_)) => signed((seconds * 1e9) as i64),
             (ConditionReading::Fresh(value), _) => format!("{value:.3}"),
         };
         format!("{} {value}", condition.name)

@@ -70,6 +70,8 @@ pub(super) enum SumOf {
     Demand,
     /// Execution times of late jobs.
     Wasted,
+    /// Execution times of all jobs, when they end.
+    Usage,
     /// Completed jobs; of a load chain, its last legs.
     Completions,
 }
@@ -92,6 +94,8 @@ pub(super) enum ConditionMeasure {
         chain: bool,
         deadline: Option<Span>,
     },
+    /// End minus deadline. Of a chain, its deadline.
+    Lateness(Option<Span>),
     Utilisation,
     /// A sum over the window, for each second.
     Sum,
@@ -112,8 +116,10 @@ impl ConditionMeasure {
         let (chain, deadline) = match self {
             ConditionMeasure::MissRatio(deadline) => (deadline.is_some(), deadline),
             ConditionMeasure::Latency { chain, deadline } => (chain, deadline),
+            ConditionMeasure::Lateness(deadline) => (deadline.is_some(), deadline),
             _ => return None,
         };
+        let counts_lost = matches!(self, ConditionMeasure::MissRatio(_));
         let age = now.since(if chain { job.origin } else { job.release });
         let overdue = deadline.map_or(now > job.deadline, |deadline| age > deadline);
         let late = match outcome {
@@ -123,12 +129,17 @@ impl ConditionMeasure {
             Some(JobOutcome::Made) if deadline.is_none() => false,
             Some(JobOutcome::Made | JobOutcome::Missed) => overdue,
             // It has no response time.
-            Some(_) if matches!(self, ConditionMeasure::Latency { .. }) => return None,
+            Some(_) if !counts_lost => return None,
             Some(_) => true,
             None if overdue => true,
             None => return None,
         };
-        Some(if matches!(self, ConditionMeasure::Latency { .. }) { age.as_secs_f64() } else { f64::from(late) })
+        Some(match self {
+            ConditionMeasure::Latency { .. } => age.as_secs_f64(),
+            ConditionMeasure::Lateness(None) => now.lateness(job.deadline).as_nanos() as f64 / 1e9,
+            ConditionMeasure::Lateness(Some(deadline)) => age.as_secs_f64() - deadline.as_secs_f64(),
+            _ => f64::from(late),
+        })
     }
 }
 
@@ -187,9 +198,11 @@ impl ConditionMonitors {
                     let (chain, deadline) = scope(of);
                     ConditionMeasure::Latency { chain, deadline }
                 }
+                ConditionSource::Lateness(of) => ConditionMeasure::Lateness(scope(of).1),
                 ConditionSource::Utilisation(_) => ConditionMeasure::Utilisation,
                 ConditionSource::Demand(of) => sum(SumOf::Demand, of),
                 ConditionSource::Wasted(of) => sum(SumOf::Wasted, of),
+                ConditionSource::Usage(of) => sum(SumOf::Usage, of),
                 ConditionSource::Rate(of) => sum(SumOf::Completions, of),
                 ConditionSource::Queue(of) => {
                     waiting = match of {
@@ -230,13 +243,18 @@ impl ConditionMonitors {
     fn sum_up(&mut self, now: Instant, job: &Job, outcome: JobOutcome, consumed: Span) {
         let ConditionMonitors { all, sums, .. } = self;
         let sums = &mut sums[job.local as usize];
-        if sums.parts.is_empty() || !matches!(outcome, JobOutcome::Made | JobOutcome::Missed) {
+        if sums.parts.is_empty() {
             return;
         }
-        sums.learn(consumed);
+        let finished = matches!(outcome, JobOutcome::Made | JobOutcome::Missed);
+        if finished {
+            sums.learn(consumed);
+        }
         let used = consumed.as_secs_f64();
         for part in sums.parts.iter().filter(|part| job.critical || !part.only_critical) {
             let value = match part.of {
+                SumOf::Usage => used,
+                _ if !finished => continue,
                 SumOf::Demand => used - job.expected.as_secs_f64(),
                 SumOf::Wasted if outcome == JobOutcome::Missed => used,
                 SumOf::Completions if job.id.leg + 1 >= job.legs => 1.0,

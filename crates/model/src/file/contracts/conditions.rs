@@ -15,8 +15,12 @@ use crate::file::value::{InputValue, shortened};
 use crate::ids::{OperationId, ProcessorId};
 
 /// What a condition can measure of a processor.
-const OF_PROCESSORS: [&str; 8] =
-    ["utilisation", "demand", "critical_demand", "wasted", "rate", "queue", "strategy", "endangered"];
+const OF_PROCESSORS: [&str; 9] =
+    ["utilisation", "demand", "critical_demand", "wasted", "usage", "rate", "queue", "strategy", "endangered"];
+
+/// What it can measure of operations: of their responses, and of all their jobs.
+const OF_RESPONSES: [&str; 3] = ["miss_ratio", "latency", "lateness"];
+const OF_JOBS: [&str; 5] = ["demand", "wasted", "usage", "rate", "queue"];
 
 impl ContractReader<'_, '_> {
     pub(super) fn conditions(&mut self, log: &mut Log, table: &Table<'_>) -> Vec<Condition> {
@@ -84,9 +88,10 @@ impl ContractReader<'_, '_> {
 
     /// What one or several texts address: jobs of several operations count together.
     fn measured(&mut self, log: &mut Log, of: &AtPlace<Vec<AtPlace<&str>>>) -> Option<ConditionSource> {
-        const KNOWN: &str = "write \"operation.NAME.KEY\" (miss_ratio, latency, demand, wasted, rate or queue), \
-                             \"chain.NAME.KEY\" (miss_ratio or latency), \"processor.NAME.KEY\" (utilisation, demand, \
-                             critical_demand, wasted, rate, queue, strategy or endangered), \"host.NAME.temperature\", \
+        const KNOWN: &str = "write \"operation.NAME.KEY\" (miss_ratio, latency, lateness, demand, wasted, usage, rate or queue), \
+                             \"chain.NAME.KEY\" (miss_ratio, latency, lateness or rate), \"processor.NAME.KEY\" \
+                             (utilisation, demand, critical_demand, wasted, usage, rate, queue, strategy or \
+                             endangered), \"host.NAME.temperature\", \
                              \"link.A-B.loss\", \"reservation.NAME.asked\", \"delegate.NAME.latency\" or \"condition.NAME\"";
         // A single text has no place of its own.
         let several = of.value.len() > 1;
@@ -104,8 +109,8 @@ impl ContractReader<'_, '_> {
                 return self.measured_outside(log, text);
             }
             let address = addressed(text).filter(|one| match one.section {
-                "operation" => matches!(one.key, "miss_ratio" | "latency" | "demand" | "wasted" | "rate" | "queue"),
-                "chain" => matches!(one.key, "miss_ratio" | "latency") && !several,
+                "operation" => OF_RESPONSES.contains(&one.key) || OF_JOBS.contains(&one.key),
+                "chain" => (OF_RESPONSES.contains(&one.key) || one.key == "rate") && !several,
                 "processor" => OF_PROCESSORS.contains(&one.key) && !several,
                 _ => false,
             });
@@ -118,7 +123,7 @@ impl ContractReader<'_, '_> {
             };
             match address.section {
                 "operation" => all.extend(self.operations(log, AtPlace::new(address.name, address.place))?),
-                "chain" => return Some(measured(address.key, self.measured_chain(log, &address)?)),
+                "chain" => return self.measured_chain(log, &address),
                 _ => return self.measured_processor(log, &address),
             }
         }
@@ -136,27 +141,32 @@ impl ContractReader<'_, '_> {
         if key.is_none() {
             log.error(of.place, "`of` is empty").help(KNOWN);
         }
-        Some(match key? {
-            key @ ("miss_ratio" | "latency") => measured(key, LatencyScope::Operations(all)),
-            key => counted(key, JobScope::Operations(all)),
+        let key = key?;
+        Some(match OF_RESPONSES.contains(&key) {
+            true => measured(key, LatencyScope::Operations(all)),
+            false => counted(key, JobScope::Operations(all)),
         })
     }
 
-    fn measured_chain(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<LatencyScope> {
+    fn measured_chain(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<ConditionSource> {
         let names = Names::new("chain", self.contents.chains.iter().map(|chain| chain.name.as_str()));
         let name = AtPlace::new(address.name, address.place);
         let place = names.find(log, name)?;
         let chain = &self.contents.chains[place as usize];
-        let last = chain.path.last()?;
-        let on = self.contents.operation(*last).on;
-        if address.key == "miss_ratio" && chain.deadline.is_none() {
+        let last = *chain.path.last()?;
+        let on = self.contents.operation(last).on;
+        if matches!(address.key, "miss_ratio" | "lateness") && chain.deadline.is_none() {
             log.error(address.place, format!("chain `{}` has no deadline", shortened(&chain.name)))
                 .label("its instances cannot miss one")
                 .help("add a `deadline` to the chain, or watch its `latency`");
             return None;
         }
         self.processor = self.processor.or(Some(on));
-        ends_here(log, self.contents, on, (name, chain)).then_some(LatencyScope::Chain(place))
+        ends_here(log, self.contents, on, (name, chain)).then(|| match address.key {
+            // An instance is complete if its last operation is.
+            "rate" => ConditionSource::Rate(JobScope::Operations(vec![last])),
+            key => measured(key, LatencyScope::Chain(place)),
+        })
     }
 
     fn measured_processor(&mut self, log: &mut Log, address: &Addressed<'_>) -> Option<ConditionSource> {
@@ -165,7 +175,7 @@ impl ContractReader<'_, '_> {
         if address.key == "utilisation" && self.contents.feedback.iter().all(|one| one.processor != processor) {
             log.error(address.place, format!("nothing measures the utilisation of `{}`", shortened(address.name)))
                 .label("it has no feedback loop")
-                .help("watch its `demand`, or write a [feedback] section for the processor");
+                .help("watch its `usage`, or write a [feedback] section for the processor");
             return None;
         }
         if matches!(address.key, "strategy" | "endangered") && self.contents.processor(processor).overload.is_none() {
@@ -185,12 +195,17 @@ impl ContractReader<'_, '_> {
 }
 
 fn measured(key: &str, scope: LatencyScope) -> ConditionSource {
-    if key == "latency" { ConditionSource::Latency(scope) } else { ConditionSource::MissRatio(scope) }
+    match key {
+        "latency" => ConditionSource::Latency(scope),
+        "lateness" => ConditionSource::Lateness(scope),
+        _ => ConditionSource::MissRatio(scope),
+    }
 }
 
 fn counted(key: &str, scope: JobScope) -> ConditionSource {
     match key {
         "wasted" => ConditionSource::Wasted(scope),
+        "usage" => ConditionSource::Usage(scope),
         "rate" => ConditionSource::Rate(scope),
         "queue" => ConditionSource::Queue(scope),
         _ => ConditionSource::Demand(scope),
