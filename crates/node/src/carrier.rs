@@ -56,12 +56,9 @@ impl ArrivingCompletions {
     /// the session, from 1. Does not wait: the calling thread may read for several peers, and a pause would delay them.
     pub fn arrive(&self, from: HostId, session: u64, sequence: u64, what: &wire::Completion, payload: &[u8]) {
         let Some(peer) = self.0.of_session(session).filter(|peer| peer.host == from) else { return self.refuse() };
-        {
-            let mut inbox = peer.inbox.lock();
-            inbox.carried += 1;
-            inbox.sequence = inbox.sequence.max(sequence);
-        }
-        receive(peer, self.0.now(), what, payload);
+        let now = self.0.now();
+        peer.inbox.lock().carry(now, sequence);
+        receive(peer, now, what, payload);
     }
 
     /// Counts a message that is not a completion of a peer.

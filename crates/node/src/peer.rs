@@ -170,6 +170,8 @@ pub(crate) struct Inbox {
     /// number.
     pub carried: u64,
     pub sequence: u64,
+    /// When the first of them arrived, in ns; 0 if none has.
+    pub carried_since: u64,
     /// Those of earlier sessions that arrived so.
     pub carried_before: u64,
     /// Completions of earlier sessions that did not arrive, by their sequence numbers.
@@ -213,16 +215,33 @@ impl Inbox {
         self.missing_before.saturating_add(self.sequence.saturating_sub(self.carried))
     }
 
+    /// A completion with this sequence number has arrived. A number counts at most up to those that the peer may have
+    /// sent by now: otherwise one number could raise the loss of the link for ever.
+    pub fn carry(&mut self, now: u64, sequence: u64) {
+        self.carried += 1;
+        if self.carried_since == 0 {
+            self.carried_since = now;
+        }
+        let most = self.allowance.most_after(now.saturating_sub(self.carried_since));
+        self.sequence = self.sequence.max(sequence.min(most));
+    }
+
     pub fn begin_session(&mut self) {
         self.missing_before = self.missing();
         self.carried_before = self.carried_before.saturating_add(self.carried);
-        (self.arrived, self.carried, self.sequence, self.protected) = (0, 0, 0, 0);
+        (self.arrived, self.carried, self.sequence, self.carried_since, self.protected) = (0, 0, 0, 0, 0);
     }
 }
 
 impl Allowance {
     pub fn new(rate: u64, burst: u64) -> Self {
         Allowance { rate, burst, ..Allowance::default() }
+    }
+
+    /// The most that may arrive within a time in ns, and a second before.
+    fn most_after(&self, nanos: u64) -> u64 {
+        let rate = u128::from(self.rate) * (u128::from(nanos) + 1_000_000_000) / 1_000_000_000;
+        self.burst.saturating_add(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
     /// Whether one more may arrive at `now`, in ns.
@@ -422,19 +441,20 @@ mod tests {
 
     #[test]
     fn gaps_between_sequence_numbers_are_counted_over_all_sessions() {
-        let mut inbox = Inbox::default();
-        let arrive = |inbox: &mut Inbox, sequence: u64| {
-            (inbox.carried, inbox.sequence) = (inbox.carried + 1, inbox.sequence.max(sequence));
-        };
+        let mut inbox = Inbox { allowance: Allowance::new(100, 10), ..Inbox::default() };
+        let arrive = |inbox: &mut Inbox, sequence: u64| inbox.carry(1, sequence);
         [1, 2, 5, 4].into_iter().for_each(|sequence| arrive(&mut inbox, sequence));
         assert_eq!(inbox.missing(), 1, "order does not matter");
         inbox.begin_session();
         assert_eq!(inbox.missing(), 1);
         [3, 1, 2].into_iter().for_each(|sequence| arrive(&mut inbox, sequence));
         assert_eq!(inbox.missing(), 1);
+        // A peer cannot have sent more than 110 completions by now; half a second later, 50 more.
         arrive(&mut inbox, u64::MAX);
+        assert_eq!(inbox.missing(), 1 + 110 - 4);
+        inbox.carry(500_000_001, u64::MAX);
         inbox.begin_session();
-        assert_eq!(inbox.missing(), u64::MAX - 3);
+        assert_eq!(inbox.missing(), 1 + 160 - 5);
     }
 
     #[test]

@@ -101,6 +101,25 @@ impl<P: Probe> Dispatcher<P> {
         (id, at): (OperationId, Instant),
         effects: &mut Effects,
     ) -> Option<AdmissionOutcome> {
+        let outcome = self.decide_admission(now, (id, at))?;
+        self.set_rates_of_admitted(now, effects);
+        Some(outcome)
+    }
+
+    /// The rates of all tasks after admissions.
+    pub(super) fn set_rates_of_admitted(&mut self, now: Instant, effects: &mut Effects) {
+        if let Some(feedback) = self.feedback.take() {
+            self.set_rates(now, feedback, effects);
+            self.reserve();
+        }
+    }
+
+    /// As [`admit_operation`](Self::admit_operation), but the rates of all tasks remain to be set.
+    pub(super) fn decide_admission(
+        &mut self,
+        now: Instant,
+        (id, at): (OperationId, Instant),
+    ) -> Option<AdmissionOutcome> {
         let local = self.local(id).filter(|_| self.is_on_standby(id))?;
         let place = self.feedback.as_ref()?.place_of(id)?;
         let mut feedback = self.feedback.take()?;
@@ -112,8 +131,7 @@ impl<P: Probe> Dispatcher<P> {
         if let Some(outcome) = outcome {
             self.decision(now, DispatchDecision::Admission { operation: id, outcome });
         }
-        self.set_rates(now, feedback, effects);
-        self.reserve();
+        self.feedback = Some(feedback);
         outcome
     }
 

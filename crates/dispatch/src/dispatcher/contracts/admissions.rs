@@ -65,14 +65,20 @@ impl<P: Probe> Dispatcher<P> {
         contracts: &mut ProcessorContracts,
         effects: &mut Effects,
     ) {
+        let mut admits = false;
         for (place, region) in contracts.begun.drain(..) {
             for request in &mut contracts.all[usize::from(place)].admissions[usize::from(region)] {
                 let outcome = match request.admit {
-                    true => self.admit_operation(now, (request.operation, now), effects),
+                    true => self.decide_admission(now, (request.operation, now)),
                     false => self.withdraw_operation(now, request.operation),
                 };
+                admits |= request.admit;
                 outcome.into_iter().for_each(|outcome| request.count(outcome));
             }
+        }
+        // Once for all of them.
+        if admits {
+            self.set_rates_of_admitted(now, effects);
         }
     }
 }
