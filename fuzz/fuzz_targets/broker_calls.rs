@@ -228,7 +228,7 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
     let who = caller(u)?;
     let id =
         |u: &mut Unstructured<'_>, known: &[TaskId]| Ok(if known.is_empty() { TaskId(0) } else { *u.choose(known)? });
-    match u.int_in_range(0..=16)? {
+    match u.int_in_range(0..=18)? {
         0 | 1 => known.extend(said(state.join(&who, &joining(u)?, *now))),
         2 => {
             let id = id(u, known)?;
@@ -272,6 +272,8 @@ fn call(u: &mut Unstructured<'_>, state: &mut BrokerState, known: &mut Vec<TaskI
             let promises = promises.collect::<Result<Vec<_>>>()?;
             let _ = said(state.promise_lanes(&who, &name(u)?, &promises, *now));
         }
+        16 => drop(said(state.set_advocate(&who, &name(u)?, &setting(u)?, *now))),
+        17 => drop(said(state.set_least(&who, &name(u)?, span(u)?, *now))),
         15 => *now = now.saturating_add(Span::from_millis(u.int_in_range(0..=2_000)?)),
         _ => drop(said(state.own_task(&who, &joining(u)?, *now))),
     }

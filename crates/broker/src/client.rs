@@ -117,6 +117,8 @@ raised! {
     SetImportanceError: NoSuchTask NotAllowed Refused;
     SetWeightError: NoSuchTask NotAllowed Refused;
     SetGroupError: NoSuchTask NotAllowed Refused;
+    SetLeastError: NoSuchTask NotAllowed Refused;
+    SetAdvocateError: NoSuchTask NotAllowed Refused;
     SetHardError: NoSuchTask NotAllowed Refused;
     SetPeriodError: NoSuchTask NotAllowed Refused;
     SetChainError: NoSuchTask NotAllowed Refused;

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use hyoshi_model::{Instant, Share};
+use hyoshi_model::{Instant, Reservation, ReservationSetting, Share, Span};
 
+use crate::advocate::Spec;
 use crate::arbiter::{Arbiter, Joining, Refusal, ReservationChange};
 use crate::backlog::{Backlog, ChangeResult};
 use crate::policy::AnyPolicy;
@@ -44,14 +45,32 @@ impl Admission {
         Ok(self.carry_out(status.at))
     }
 
-    /// A task gets another importance.
-    pub fn set_importance(
+    /// A setting of a task gets another value, in the unit of the setting. A task without an advocate of the kind keeps
+    /// its chain.
+    pub fn set(
         &mut self,
         task: TaskId,
-        importance: u32,
+        setting: ReservationSetting,
+        to: u64,
         now: Instant,
     ) -> Result<&[ReservationChange], Refusal> {
-        self.backlog.add(self.arbiter.set_importance(task, importance)?);
+        let arbiter = &mut self.arbiter;
+        let joining = arbiter.joining(task).ok_or(Refusal::Unknown(task))?;
+        let decision = match setting {
+            ReservationSetting::Importance => arbiter.set_importance(task, to as u32)?,
+            ReservationSetting::Weight => arbiter.set_weight(task, to as u32)?,
+            ReservationSetting::Least => {
+                let least = Reservation::new(Span::from_nanos(to), joining.declared.period());
+                arbiter.set_least(task, least.map_or(Share::ZERO, Reservation::share))?
+            }
+            ReservationSetting::Rate | ReservationSetting::Cap | ReservationSetting::Floor => {
+                let place = joining.chain.iter().position(|(advocate, _)| advocate.name() == setting.key());
+                let advocate = Spec::new(setting.key(), [("", setting.text(to).as_str())]).ok();
+                let (Some(place), Some(advocate)) = (place, advocate) else { return Ok(&[]) };
+                arbiter.replace_advocate(task, advocate.build(), place, now)?
+            }
+        };
+        self.backlog.add(decision);
         Ok(self.carry_out(now))
     }
 

@@ -137,13 +137,16 @@ fn a_callback_gets_each_change_in_order() {
 }
 
 #[test]
-fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_it() {
+fn a_region_changes_the_settings_of_a_program_at_the_broker_and_its_end_restores_them() {
     let _alone = alone();
     let place = Place::new();
     let _broker = Broker::start(&place, "--scheduler simulated");
     let socket = format!("--socket {}", place.path().join("run/broker.sock").display());
-    let program = "[reservation.player]\nprogram = ['sleep', '600']\nperiod = '20ms'\nbudget = '5ms'\nimportance = 2\n";
-    let text = file("{ set = 'reservation.player.importance', to = 9 }");
+    let program = "[reservation.player]\nprogram = ['sleep', '600']\nperiod = '20ms'\nbudget = '5ms'\nleast = '1ms'\n\
+                   advocate = [{ rate = '25%' }, { cap = '25%' }]\nimportance = 2\n";
+    let settings = "{ set = 'reservation.player.importance', to = 9 }, { set = 'reservation.player.weight', to = 3 }, \
+                    { set = 'reservation.player.least', to = '0.5ms' }, { set = 'reservation.player.cap', to = '10%' }";
+    let text = file(settings);
     let text = text.replace(
         "battery = {",
         "asked = { of = 'host.station.broker.asked' }, granted = { of = 'reservation.player.granted' }, \
@@ -157,7 +160,12 @@ fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_
             run.goes_on();
             let listed = place.hyoshi(&format!("broker list --format json {socket}")).exits(0).json();
             let task = listed["tasks"].as_array().unwrap().iter().find(|task| task["name"] == "player").cloned();
-            task.filter(|task| task["importance"] == importance)
+            // The settings are made in their order: the last one is the cap, of 20 ms.
+            let (weight, cap) = if importance == 9 { (3, 2_000_000) } else { (1, 5_000_000) };
+            task.filter(|task| {
+                let asked = &task["requested"]["budget_ns"];
+                (&task["importance"], &task["weight"], asked) == (&importance.into(), &weight.into(), &cap.into())
+            })
         })
     };
     until_importance(&mut run, 2);
@@ -166,6 +174,19 @@ fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_
     contract(&place, "set battery 10").exits(0);
     until_importance(&mut run, 9);
     contract(&place, "set battery 80").exits(0);
+    until_importance(&mut run, 2);
+    let done = |contract: &Value| (0..4).all(|action| contract["actions"][action]["done"] == 1);
+    until_contract(&place, &mut run, "four settings", done);
+    // What cannot succeed is requested once.
+    place.hyoshi(&format!("broker advocate remove player 1 {socket}")).exits(0);
+    contract(&place, "set battery 10").exits(0);
+    let refused = |contract: &Value| contract["actions"][0]["done"] == 2 && contract["actions"][3]["failed"] == 1;
+    let listed = until_contract(&place, &mut run, "a refused cap", refused);
+    assert!(listed["actions"][3]["last"].as_str().unwrap().contains("`player` has no advocate `cap`"), "{listed}");
+    contract(&place, "set battery 80").exits(0);
+    let restored = |contract: &Value| contract["regions"][0] == "normal";
+    until_contract(&place, &mut run, "the end of the region", restored);
+    place.hyoshi(&format!("broker advocate add player cap 25% {socket}")).exits(0);
     until_importance(&mut run, 2);
     let asked = |contract: &Value| contract["conditions"][0]["value"].as_f64().is_some_and(|asked| asked > 0.0);
     until_contract(&place, &mut run, "the load of the broker", asked);
@@ -184,7 +205,7 @@ fn a_region_sets_the_importance_of_a_program_at_the_broker_and_its_end_restores_
     let report = end(&place, run);
     let notes = notes(&report);
     assert!(
-        notes.iter().any(|note| note.contains("reservation.player.importance = 9: failed 1 of 2 times")),
+        notes.iter().any(|note| note.contains("reservation.player.importance = 9: failed 1 of 3 times")),
         "{notes:?}"
     );
 }

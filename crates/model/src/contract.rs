@@ -12,6 +12,7 @@ use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
 use crate::network::Dscp;
 use crate::outside::{LinkMeasure, OutsideMeasure};
 use crate::predicate::Predicate;
+use crate::program::ReservationSetting;
 use crate::reservation::Share;
 use crate::system::Contents;
 use crate::time::Span;
@@ -275,12 +276,14 @@ pub enum ExternalAction {
         /// The program and its arguments, at least one word.
         command: Vec<Box<str>>,
     },
-    /// The CPU broker uses this importance for a program while the region is active.
-    Importance {
+    /// The CPU broker uses this value for a program while the region is active.
+    Reserve {
         /// The program.
         program: ProgramId,
-        /// Its importance.
-        importance: u32,
+        /// What is set.
+        setting: ReservationSetting,
+        /// Its value, in the unit of the setting.
+        to: u64,
     },
     /// While the region is active, the nodes of a link send completions that are not critical with this class.
     MarkLink {
@@ -306,9 +309,9 @@ impl ExternalAction {
         match self {
             ExternalAction::Call { callback } => format!("call {callback}"),
             ExternalAction::Run { command } => format!("run {}", command.join(" ")),
-            ExternalAction::Importance { program, importance } => {
+            ExternalAction::Reserve { program, setting, to } => {
                 let program = &contents.brokered.programs[program.index()].name;
-                format!("reservation.{program}.importance = {importance}")
+                format!("reservation.{program}.{} = {}", setting.key(), setting.text(*to))
             }
             ExternalAction::MarkLink { link, dscp } => {
                 let (one, other) = contents.links[usize::from(*link)].between;
@@ -504,7 +507,7 @@ impl Contract {
                 | ContractAction::LimitLevel { operation, .. }
                 | ContractAction::Admission { operation, .. } => _ = set.insert(*operation),
                 ContractAction::Set { setting, .. } => _ = found.insert(setting.processor(contents)),
-                ContractAction::External(ExternalAction::Importance { program, .. }) => {
+                ContractAction::External(ExternalAction::Reserve { program, .. }) => {
                     let host = contents.brokered.programs[program.index()].host;
                     found.insert(self.processor_on(contents, host));
                 }

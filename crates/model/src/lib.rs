@@ -108,7 +108,7 @@ pub use outside::{
     DelegateMeasure, DelegateQuantity, HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition,
     OutsideMeasure, ReservationMeasure, ReservationQuantity,
 };
-pub use program::{AdvocateWords, Broker, Brokered, Program};
+pub use program::{AdvocateWords, Broker, Brokered, Program, ReservationSetting};
 pub use reservation::{Reservation, ReservationError, Share};
 pub use standby::Admissions;
 pub use system::*;

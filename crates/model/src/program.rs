@@ -2,7 +2,8 @@
 //!
 //! The model stores advocates and policies as written; the broker's laws define their meaning.
 
-use alloc::{string::String, vec::Vec};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use crate::execution_time::ExecutionTime;
 use crate::ids::HostId;
@@ -57,6 +58,88 @@ pub struct Program {
     /// The actual execution times of its cycles, each with the instant from which it applies, in the order of time;
     /// none before the first.
     pub execution_times: Vec<(Instant, ExecutionTime)>,
+}
+
+/// A setting of a program at the CPU broker that regions of contracts change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReservationSetting {
+    /// Its importance.
+    Importance,
+    /// Its weight.
+    Weight,
+    /// Its least useful budget, in nanoseconds.
+    Least,
+    /// The share of its advocate `rate`, in millionths of a CPU.
+    Rate,
+    /// The share of its advocate `cap`, in millionths of a CPU.
+    Cap,
+    /// The share of its advocate `floor`, in millionths of a CPU.
+    Floor,
+}
+
+impl ReservationSetting {
+    /// All, in the order of the variants.
+    pub const ALL: [ReservationSetting; 6] = [
+        ReservationSetting::Importance,
+        ReservationSetting::Weight,
+        ReservationSetting::Least,
+        ReservationSetting::Rate,
+        ReservationSetting::Cap,
+        ReservationSetting::Floor,
+    ];
+
+    /// Its key in files; for an advocate the name of its kind.
+    pub const fn key(self) -> &'static str {
+        match self {
+            ReservationSetting::Importance => "importance",
+            ReservationSetting::Weight => "weight",
+            ReservationSetting::Least => "least",
+            ReservationSetting::Rate => "rate",
+            ReservationSetting::Cap => "cap",
+            ReservationSetting::Floor => "floor",
+        }
+    }
+
+    /// The setting with this key.
+    pub fn of_key(key: &str) -> Option<ReservationSetting> {
+        ReservationSetting::ALL.into_iter().find(|one| one.key() == key)
+    }
+
+    /// Whether it is the share of an advocate.
+    pub const fn is_advocate(self) -> bool {
+        matches!(self, ReservationSetting::Rate | ReservationSetting::Cap | ReservationSetting::Floor)
+    }
+
+    /// Whether the file's value is the greatest one, so that the proofs of `check` hold.
+    pub const fn is_bounded(self) -> bool {
+        self.is_advocate() || matches!(self, ReservationSetting::Least)
+    }
+
+    /// The file's value; `None` if the program has no such key, or not exactly one such advocate.
+    pub fn declared(self, program: &Program) -> Option<u64> {
+        match self {
+            ReservationSetting::Importance => Some(program.importance.into()),
+            ReservationSetting::Weight => Some(program.weight.into()),
+            ReservationSetting::Least => program.least.map(Span::as_nanos),
+            ReservationSetting::Rate | ReservationSetting::Cap | ReservationSetting::Floor => {
+                let mut advocates = program.advocates.iter().filter(|one| one.kind == self.key());
+                let only = advocates.next().filter(|_| advocates.next().is_none())?;
+                let [(_, share)] = only.parameters.as_slice() else { return None };
+                Some(share.parse::<Share>().ok()?.as_millionths())
+            }
+        }
+    }
+
+    /// A value as in files: `9`, `2ms`, `40%`.
+    pub fn text(self, to: u64) -> String {
+        match self {
+            ReservationSetting::Importance | ReservationSetting::Weight => to.to_string(),
+            ReservationSetting::Least => Span::from_nanos(to).to_string(),
+            ReservationSetting::Rate | ReservationSetting::Cap | ReservationSetting::Floor => {
+                Share::from_millionths(to).to_string()
+            }
+        }
+    }
 }
 
 /// An advocate as written, words separated by dashes.

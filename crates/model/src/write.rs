@@ -553,9 +553,10 @@ fn external_action(system: &System, action: &ExternalAction) -> String {
             let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
             alloc::vec![("run", format!("[{}]", words.join(", ")))]
         }
-        ExternalAction::Importance { program, importance } => {
-            let address = format!("reservation.{}.importance", system.program(*program).name);
-            alloc::vec![("set", quoted(&address)), ("to", importance.to_string())]
+        ExternalAction::Reserve { program, setting, to } => {
+            let address = format!("reservation.{}.{}", system.program(*program).name, setting.key());
+            let text = setting.text(*to);
+            alloc::vec![("set", quoted(&address)), ("to", if setting.is_bounded() { quoted(&text) } else { text })]
         }
         ExternalAction::MarkLink { link, dscp } => {
             let (one, other) = system.links[usize::from(*link)].between;

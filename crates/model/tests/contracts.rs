@@ -2,7 +2,7 @@
 
 use hyoshi_model::{
     ConditionSource, ContractAction, ContractSetting, HostId, HostMeasure, HostQuantity, JobScope, LatencyScope,
-    OperationId, OutsideMeasure, Span, Stay, WindowSummary, read,
+    OperationId, OutsideMeasure, ReservationSetting, Span, Stay, WindowSummary, read,
 };
 
 const SYSTEM: &str = "name = 'contracts'
@@ -247,7 +247,12 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
         (action, "{ set = 'reservation.video.importance', to = 9 }", "there is no reservation `video`"),
         (action, "{ set = 'reservation.player.importance', to = true }", "`to`"),
         (action, "{ set = 'reservation.player.importance' }", "has no `to`"),
-        (action, "{ set = 'reservation.player.weight', to = 9 }", "a contract cannot set `reservation.player.weight`"),
+        (action, "{ set = 'reservation.player.weight', to = 0 }", "`to`"),
+        (action, "{ set = 'reservation.player.budget', to = '2ms' }", "a contract cannot set `reservation.player.budget`"),
+        (action, "{ set = 'reservation.player.least', to = '2ms' }", "`player` has no `least`"),
+        (action, "{ set = 'reservation.player.cap', to = '20%' }", "`player` does not have one advocate `cap`"),
+        (action, "{ set = 'reservation.player.cap', to = 20 }", "`to`"),
+        (action, "{ set = 'reservation.player.cap', most = '20%' }", "a contract cannot set `reservation.player.cap`"),
         ("'host.station.temperature', max_age", "'host.ship.temperature', max_age", "host `ship` has no processor"),
         ("'host.station.temperature', max_age", "'host.stat.temperature', max_age", "there is no host `stat`"),
         ("'host.station.temperature', max_age", "'host.station.wind', max_age", "unknown quantity `wind` of a host"),
@@ -397,4 +402,39 @@ fn measured_conditions_are_sampled_often_enough_for_their_window_and_age() {
     let mut short = system.contracts[0].conditions[0].clone();
     short.max_age = Some(Span::from_millis(50));
     assert_eq!(short.sampled_every(Span::from_secs(7)), Span::from_millis(100));
+}
+
+#[test]
+fn settings_of_a_reservation_are_at_most_those_of_its_table() {
+    let table = "period = '20ms'\n    least = '4ms'\n    importance = 3\n    weight = 2\n    \
+                 advocate = [{ max_decay = 3 }, { floor = '10%' }, { cap = { share = '50%' } }]";
+    let text = |actions: &str| {
+        let text = OUTSIDE.replace("period = '20ms'\n    [condition.mode]", &format!("{table}\n    [condition.mode]"));
+        text.replace("{ set = 'reservation.player.importance', to = 9 }", actions)
+    };
+    let set = |key: &str, to: &str| format!("{{ set = 'reservation.player.{key}', to = {to} }}");
+    let all = [("weight", "7"), ("least", "'2ms'"), ("floor", "'10%'"), ("cap", "'12.5%'")];
+    let actions = text(&all.map(|(key, to)| set(key, to)).join(", "));
+    let system = read(&actions, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let texts: Vec<_> = system.contracts[0].external_actions().map(|(_, action)| action.text(&system)).collect();
+    let wanted = ["weight = 7", "least = 2ms", "floor = 10%", "cap = 12.5%"].map(|one| format!("reservation.player.{one}"));
+    assert_eq!(texts[..4], wanted);
+    let declared = ReservationSetting::ALL.map(|setting| setting.declared(&system.brokered.programs[0]));
+    assert_eq!(declared, [Some(3), Some(2), Some(4_000_000), None, Some(500_000), Some(100_000)]);
+    let written = hyoshi_model::write(&system);
+    assert_eq!(read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system, system);
+
+    for (key, to, error) in [
+        ("least", "'5ms'", "`to` is above the `least` of `player`"),
+        ("cap", "'50.1%'", "`to` is above the `cap` of `player`"),
+        ("cap", "'0%'", "`to` is zero"),
+        ("floor", "'11%'", "`to` is above the `floor` of `player`"),
+        ("rate", "'11%'", "`player` does not have one advocate `rate`"),
+    ] {
+        let errors = read(&text(&set(key, to)), "x.toml", None).expect_err(key).to_string();
+        assert!(errors.contains(error), "{key}: {errors}");
+    }
+    let twice = text(&format!("{}, {}", set("cap", "'20%'"), set("cap", "'30%'")));
+    let errors = read(&twice, "x.toml", None).expect_err("twice").to_string();
+    assert!(errors.contains("the region sets `cap` of this reservation twice"), "{errors}");
 }

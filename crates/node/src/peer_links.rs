@@ -4,7 +4,7 @@ use std::sync::Weak;
 
 use hyoshi_model::{Dscp, HostId};
 use hyoshi_os::TcpCounts;
-use hyoshi_runtime::{LinkAccess, LinkReading};
+use hyoshi_runtime::{LinkAccess, LinkReading, SettingRefusal};
 
 use crate::peer::{OtherHost, PeerLink};
 use crate::shared::NodeState;
@@ -20,15 +20,17 @@ impl LinkAccess for PeerLinks {
         if is_joined { peer.link.lock().counts() } else { None }
     }
 
-    fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), String> {
-        let shared = self.0.upgrade().ok_or("the node has ended")?;
-        let (at, peer) = shared.peer_at(host).ok_or("that host has no node")?;
+    fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), SettingRefusal> {
+        let shared = self.0.upgrade().ok_or_else(|| SettingRefusal::last("the node has ended"))?;
+        let (at, peer) = shared.peer_at(host).ok_or_else(|| SettingRefusal::last("that host has no node"))?;
         if shared.system.hosts[host.index()].over_zenoh().is_some() {
-            return Err(format!("completions to host `{}` use Zenoh, which has its own classes", peer.name));
+            let reason = format!("completions to host `{}` use Zenoh, which has its own classes", peer.name);
+            return Err(SettingRefusal::last(reason));
         }
         // Without it, no completions go there, or only critical ones.
         let Some(dial) = shared.bulk_dials[at].get() else { return Ok(()) };
-        dial.orb.set_client_dscp(dscp).map_err(|error| format!("the kernel refused the class: {error}"))
+        let refused = |error| SettingRefusal::for_now(format!("the kernel refused the class: {error}"));
+        dial.orb.set_client_dscp(dscp).map_err(refused)
     }
 }
 

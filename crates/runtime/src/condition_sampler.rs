@@ -243,7 +243,7 @@ mod tests {
     use hyoshi_sched::{Plan, Strategies};
 
     use super::*;
-    use crate::Node;
+    use crate::{Node, SettingRefusal};
 
     struct FakeBroker;
 
@@ -252,7 +252,7 @@ mod tests {
             Some(BrokerLoad { asked: 1.25, granted: 1.0, programs: BTreeMap::new() })
         }
 
-        fn set_importance(&self, _: &str, _: u32) -> Result<(), String> {
+        fn set(&self, _: &str, _: hyoshi_model::ReservationSetting, _: u64) -> Result<(), SettingRefusal> {
             Ok(())
         }
     }

@@ -162,6 +162,7 @@ pub use node::{Node, Prepared};
 pub use payload::EmitError;
 pub use region_actions::{
     ActionOutcome, BrokerAccess, BrokerLoad, COMMAND_LIMIT, DelegateAccess, ProgramLoad, RegionCallback, RegionEvent,
+    SettingRefusal,
 };
 pub use remote::{
     ArrivedOutput, Departure, IncomingCompletions, LaneSenders, OutgoingCompletion, OutgoingCompletions,

@@ -7,6 +7,7 @@ use hyoshi_model::{Dscp, HostId, Link, LinkMeasure, LinkQuantity, Span};
 
 use crate::common::CommonState;
 use crate::condition_sampler::Sampled;
+use crate::region_actions::SettingRefusal;
 
 /// What the nodes of two hosts have counted of their link so far, in both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,12 +29,12 @@ pub trait LinkAccess: Send + Sync {
     /// The counts of the link to a host; `None` while its node is not connected.
     fn counts(&self, host: HostId) -> Option<LinkReading>;
 
-    /// Completions to a host that are not critical have this class from now on, or their own one. An error is the reason.
+    /// Completions to a host that are not critical have this class from now on, or their own one.
     ///
     /// # Errors
     ///
     /// If the completions use another transport, or the kernel refuses the class.
-    fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), String>;
+    fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), SettingRefusal>;
 }
 
 /// Where the node of a host puts its [`LinkAccess`]. Without one, the hosts run in one process. Clones share it.

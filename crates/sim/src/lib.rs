@@ -29,7 +29,7 @@ use coordination::Coordination;
 use cpu::SimulatedCpu;
 use locks::Locks;
 use measured::MeasuredConditions;
-use programs::{ProgramImportance, Programs};
+use programs::{ProgramSettings, Programs};
 
 pub use flapping::flapping;
 pub use hyoshi_contract::FlappingRegion;
@@ -124,7 +124,7 @@ pub fn simulate_known<'a, P: Probe>(
     }
     let mut coordination = Coordination::new(system, given.is_none_or(|given| given.samples));
     let mut conditions = MeasuredConditions::new(system, given.as_ref(), programs.is_some());
-    let mut importance = ProgramImportance::new(system);
+    let mut program_settings = ProgramSettings::new(system);
     let mut locks = Locks::new(system.resources.len());
     let mut sends = Vec::new();
     let routes = system.contract_routes();
@@ -152,10 +152,10 @@ pub fn simulate_known<'a, P: Probe>(
         }
         coordination.act(system, &mut cpus, now);
         if let Some(programs) = &mut programs
-            && importance.changes(&mut cpus)
+            && program_settings.changes(&mut cpus)
         {
             play(&mut cpus, programs, now);
-            importance.apply(system, &cpus, programs);
+            program_settings.apply(system, &cpus, programs);
         }
         steps = steps.wrapping_add(1);
         if let Some(programs) = &mut programs

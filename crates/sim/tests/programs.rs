@@ -54,6 +54,40 @@ fn a_reservation_follows_the_programs_execution_time() {
 }
 
 #[test]
+fn a_region_bounds_what_a_reservation_may_be_and_its_end_restores_the_file() {
+    let regions = |actions: &str| {
+        format!(
+            "[contract.low]\nwatch = {{ mode = {{ of = 'condition.mode' }} }}\n[[contract.low.region]]\nname = 'low'\n\
+             enter = 'mode > 0.5'\ndo = [{actions}]\n[[contract.low.region]]\nname = 'normal'\n\
+             [[epoch]]\nat = '2s'\nset = {{ 'condition.mode.value' = 1 }}\n\
+             [[epoch]]\nat = '4s'\nset = {{ 'condition.mode.value' = 0 }}\n"
+        )
+    };
+    let text = |rest: &str, actions: &str| {
+        let contract = regions(actions);
+        let programs = program("p", 100, 40, rest) + &program("q", 100, 60, "advocate = [{ rate = '60%' }]");
+        format!(
+            "duration = '6s'\nbroker = {{ cap = '95%' }}\n{programs}[operation.tick]\nevery = '100ms'\nwcet = '1us'\n\
+             [condition.mode]\nvalue = 0\n{contract}"
+        )
+    };
+    // Its request is cut, although its demand stays.
+    let one = held(&played(&system(&text(
+        "advocate = [{ max_decay = 10 }, { cap = '30%' }]\n",
+        "{ set = 'reservation.p.cap', to = '10%' }",
+    )))[0]);
+    let ms = |all: &[Span], at: usize| all[at].as_nanos() / 1_000_000;
+    assert_eq!([15, 30, 50].map(|at| ms(&one, at)), [30, 10, 30], "{one:?}");
+    let one = held(&played(&system(&text("advocate = [{ rate = '30%' }]\n", "{ set = 'reservation.p.rate', to = '5%' }")))[0]);
+    assert_eq!([15, 30, 50].map(|at| ms(&one, at)), [30, 5, 30], "{one:?}");
+    // 47.5 % for each: useless to it with its own least budget.
+    let rest = "advocate = [{ rate = '60%' }]\nleast = '50ms'\n";
+    let all = played(&system(&text(rest, "{ set = 'reservation.p.least', to = '20ms' }")));
+    let (p, q) = (held(&all[0]), held(&all[1]));
+    assert_eq!(([15, 30, 50].map(|at| ms(&p, at) + ms(&q, at)), ms(&p, 30)), ([60, 94, 60], 47), "{p:?} {q:?}");
+}
+
+#[test]
 fn the_more_important_runs_first_and_the_other_is_late() {
     let spin = "advocate = [{ rate = '60%' }]\n";
     let text = program("low", 100, 60, &format!("{spin}importance = 1"))

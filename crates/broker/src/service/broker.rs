@@ -12,7 +12,7 @@ pub(crate) use crate::idl::cpu_broker::Broker;
 use crate::idl::cpu_broker::{self as wire, AdvocateSpec, BrokerStatus, LanePromise, TaskPage, TaskStatus, TaskStub};
 use crate::idl::cpu_broker::{
     AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, PromiseLanesError,
-    RemoveAdvocateError, SetChainError, SetGroupError, SetHardError, SetImportanceError, SetPeriodError,
+    RemoveAdvocateError, SetAdvocateError, SetChainError, SetGroupError, SetHardError, SetImportanceError, SetLeastError, SetPeriodError,
     SetPolicyError, SetWeightError, TaskStatusError,
 };
 use crate::request_error::RequestError;
@@ -113,6 +113,11 @@ impl Broker for BrokerServant {
         self.0.with_moves(|core, caller, now| core.set_group(caller, name, group, now)).map_err(RequestError::raise)
     }
 
+    fn set_least(&self, name: &str, least: u64) -> Result<(), SetLeastError> {
+        let least = Span::from_nanos(least);
+        self.0.with_moves(|core, caller, now| core.set_least(caller, name, least, now)).map_err(RequestError::raise)
+    }
+
     fn set_hard(&self, name: &str, hard: bool) -> Result<(), SetHardError> {
         self.0.with_moves(|core, caller, now| core.set_hard(caller, name, hard, now)).map_err(RequestError::raise)
     }
@@ -132,6 +137,11 @@ impl Broker for BrokerServant {
         self.0
             .with(|core, caller, now| core.add_advocate(caller, name, &what, place as usize, now))
             .map_err(RequestError::raise)
+    }
+
+    fn set_advocate(&self, name: &str, what: &AdvocateSpec) -> Result<(), SetAdvocateError> {
+        let what = ComponentSpec::from_wire(what);
+        self.0.with(|core, caller, now| core.set_advocate(caller, name, &what, now)).map_err(RequestError::raise)
     }
 
     fn remove_advocate(&self, name: &str, place: u32) -> Result<(), RemoveAdvocateError> {

@@ -74,6 +74,41 @@ fn one_user_has_a_part_of_the_tasks_and_one_more_than_there_can_be_is_refused_wi
 }
 
 #[test]
+fn users_set_the_least_budgets_and_advocates_of_their_own_tasks_only() {
+    let mut stage = TestBroker::new("set");
+    let (ann, bob, now) = (user(1_000), user(1_001), Instant::ZERO);
+    let kinds = ["max-decay", "cap"];
+    let cap = |share: &str| ComponentSpec { parameters: vec![(String::new(), share.into())], ..ComponentSpec::of("cap") };
+    let advocates = vec![ComponentSpec::of(kinds[0]), cap("50%")];
+    let period = Span::from_millis(100);
+    let id = stage.0.join(&ann, &TaskSpec { advocates, ..TaskSpec::new("t", period) }, now).unwrap();
+    let state = &mut stage.0;
+    state.set_least(&ann, "t", Span::from_millis(20), now).unwrap();
+    assert_eq!(state.arbiter.joining(id).unwrap().least, Share::from_percent(20));
+    state.set_advocate(&ann, "t", &cap("30%"), now).unwrap();
+    assert_eq!(state.snapshot(id).unwrap().advocates, [ComponentSpec::of(kinds[0]), cap("30%")]);
+    let chain = |state: &BrokerState| -> Vec<String> {
+        let explained = state.arbiter.explain(id, now).unwrap();
+        explained.advocates.into_iter().map(|one| one.words).collect()
+    };
+    assert_eq!(chain(state)[1], "at most 30%");
+
+    for (error, part) in [
+        (state.set_least(&ann, "t", Span::from_millis(101), now).unwrap_err(), "101ms"),
+        (state.set_least(&bob, "t", Span::ZERO, now).unwrap_err(), "t"),
+        (state.set_advocate(&bob, "t", &cap("20%"), now).unwrap_err(), "t"),
+        (state.set_advocate(&ann, "t", &cap("0%"), now).unwrap_err(), "0%"),
+        (state.set_advocate(&ann, "t", &ComponentSpec::of("floor"), now).unwrap_err(), "has no advocate `floor`"),
+    ] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(chain(state)[1], "at most 30%");
+    assert_eq!(state.arbiter.joining(id).unwrap().least, Share::from_percent(20));
+    state.set_least(&ann, "t", Span::ZERO, now).unwrap();
+    assert_eq!(state.arbiter.joining(id).unwrap().least, Share::ZERO);
+}
+
+#[test]
 fn too_long_texts_are_refused_and_neither_stored_nor_printed_in_full() {
     let mut stage = TestBroker::new("long");
     let (ann, now) = (user(1_000), Instant::ZERO);
@@ -96,6 +131,8 @@ fn too_long_texts_are_refused_and_neither_stored_nor_printed_in_full() {
         state.set_chain(&ann, "t0", vec![ComponentSpec::of("max-decay"); 50_000], now).unwrap_err(),
         state.set_chain(&ann, "t0", vec![value.clone()], now).unwrap_err(),
         state.add_advocate(&ann, "t0", &value, 0, now).unwrap_err(),
+        state.set_advocate(&ann, "t0", &value, now).unwrap_err(),
+        state.set_advocate(&ann, "t0", &ComponentSpec::of(&long), now).unwrap_err(),
         state.promise_lanes(&ann, &long, &[], now).unwrap_err(),
         state.promise_lanes(&user(0), &long, &[], now).unwrap_err(),
     ];

@@ -1,14 +1,14 @@
 //! Changes of running tasks and of the policy.
 
 use hyoshi_control::{Arbiter, Decision, GroupId, Refusal, ReservationChange, TaskId};
-use hyoshi_model::{Instant, Share, Span};
+use hyoshi_model::{Instant, Reservation, Share, Span};
 
 use super::BrokerState;
 use crate::access::Caller;
 use crate::audit;
 use crate::component::ComponentSpec;
 use crate::policy;
-use crate::request_error::RequestError;
+use crate::request_error::{RequestError, shown};
 
 /// Larger weights are mistakes.
 const MOST_WEIGHT: u32 = 1_000_000;
@@ -39,6 +39,30 @@ impl BrokerState {
             _ => Err(RequestError::refused(format!("invalid weight {to}"), format!("use 1 to {MOST_WEIGHT}"))),
         };
         self.audited(caller, "weight", Some(name), &to.to_string(), done)
+    }
+
+    /// Sets the least useful budget in each period; zero: any budget is useful.
+    ///
+    /// # Errors
+    ///
+    /// If the task is not the caller's, or the budget does not fit its period and deadline.
+    pub fn set_least(&mut self, caller: &Caller, name: &str, to: Span, now: Instant) -> Result<(), RequestError> {
+        let done = self.try_set_least(caller, name, to, now);
+        self.audited(caller, "least", Some(name), &to.to_string(), done)
+    }
+
+    fn try_set_least(&mut self, caller: &Caller, name: &str, to: Span, now: Instant) -> Result<(), RequestError> {
+        let id = self.find(name)?;
+        self.allow(caller, id)?;
+        let least = match (to, self.arbiter.joining(id)) {
+            (Span::ZERO, _) | (_, None) => Share::ZERO,
+            (_, Some(joining)) => {
+                let declared = joining.declared;
+                let least = Reservation::new(to, declared.period()).and_then(|least| least.within(declared.deadline()));
+                least.map_err(|error| RequestError::refused(error, error.remedy()))?.share()
+            }
+        };
+        self.change(caller, name, now, |arbiter, id| arbiter.set_least(id, least)).map(drop)
     }
 
     /// # Errors
@@ -172,6 +196,45 @@ impl BrokerState {
         self.allow_chain(caller, id, &settings)?;
         let advocate = self.advocate(what, id, name)?;
         self.change(caller, name, now, |arbiter, id| arbiter.add_advocate(id, advocate, Some(place), now))?;
+        self.task(id)?.advocates = settings;
+        Ok(())
+    }
+
+    /// Replaces the first advocate of the same kind. The others keep what they have learnt.
+    ///
+    /// # Errors
+    ///
+    /// If the task is not the caller's, has no advocate of the kind, or the advocate is invalid.
+    pub fn set_advocate(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        what: &ComponentSpec,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        let done = self.try_set_advocate(caller, name, what, now);
+        self.audited(caller, "advocate-set", Some(name), &audit::join_items([what]), done)
+    }
+
+    fn try_set_advocate(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        what: &ComponentSpec,
+        now: Instant,
+    ) -> Result<(), RequestError> {
+        self.allow_settings(caller, std::slice::from_ref(what))?;
+        let id = self.find(name)?;
+        self.allow(caller, id)?;
+        let mut settings = self.task(id)?.advocates.clone();
+        let Some(place) = settings.iter().position(|one| one.kind == what.kind) else {
+            let message = format!("task `{name}` has no advocate `{}`", shown(&what.kind));
+            return Err(RequestError::refused(message, format!("`hyoshi broker advocate list {name}` shows its advocates")));
+        };
+        settings[place] = what.clone();
+        self.allow_chain(caller, id, &settings)?;
+        let advocate = self.advocate(what, id, name)?;
+        self.change(caller, name, now, |arbiter, id| arbiter.replace_advocate(id, advocate, place, now))?;
         self.task(id)?.advocates = settings;
         Ok(())
     }

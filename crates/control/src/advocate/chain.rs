@@ -89,6 +89,14 @@ impl AdvocateChain {
         Ok(self.links.remove(position).advocate)
     }
 
+    /// Replaces the advocate at `position`.
+    pub fn replace(&mut self, advocate: Box<dyn Advocate>, position: usize) -> Result<(), ChainError> {
+        let of = self.links.len();
+        let link = self.links.get_mut(position).ok_or(ChainError::NoSuch { position, of })?;
+        *link = ChainLink { advocate, asked: None };
+        Ok(())
+    }
+
     /// Passes a status down the chain and returns its last advocate's request; pushes at most
     /// [`AdvocateChain::LONGEST`] emissions.
     pub fn advise(&mut self, status: &Status, declared: Reservation, mut emit: impl FnMut(Emission)) -> Reservation {

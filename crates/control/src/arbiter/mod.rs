@@ -230,6 +230,18 @@ impl Arbiter {
         self.advise_again(task, now)
     }
 
+    /// Replaces the advocate at `position` in a task's chain; the others keep what they have learnt.
+    pub fn replace_advocate(
+        &mut self,
+        task: TaskId,
+        advocate: Box<dyn Advocate>,
+        position: usize,
+        now: Instant,
+    ) -> Result<Decision<'_>, Refusal> {
+        self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain.replace(advocate, position)?;
+        self.advise_again(task, now)
+    }
+
     /// Removes the advocate at `position` from a task's chain.
     pub fn remove_advocate(&mut self, task: TaskId, position: usize, now: Instant) -> Result<Decision<'_>, Refusal> {
         self.tasks.get_mut(&task).ok_or(Refusal::Unknown(task))?.joining.chain.remove(position)?;

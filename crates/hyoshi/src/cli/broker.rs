@@ -95,14 +95,14 @@ enum Verb {
     },
     /// Print each change of a reservation, until interrupted
     Watch(look::Watch),
-    /// Change a task: its importance, weight, group or period, or whether its reservation is hard
+    /// Change a task: its importance, weight, group, period or least budget, or whether its reservation is hard
     Set(change::Set),
     /// Show the policy and its cap, or change them
     Policy {
         #[command(subcommand)]
         verb: Option<change::PolicyVerb>,
     },
-    /// Add, remove or list a task's advocates
+    /// Add, replace, remove or list a task's advocates
     Advocate {
         #[command(subcommand)]
         verb: change::AdvocateVerb,

@@ -19,6 +19,15 @@ use crate::ended::panic_text;
 /// The time after which a refused setting is requested again.
 const AGAIN: Span = Span::from_secs(1);
 
+/// The state of a setting.
+#[derive(Default)]
+struct PresentSetting {
+    /// The present value; `None`: that of the file.
+    value: Option<SettingValue>,
+    /// What was refused for good: the value, and the action that wants it.
+    refused: Option<(Option<SettingValue>, Option<usize>)>,
+}
+
 /// Executes actions when regions begin.
 pub(crate) struct ActionExecutor {
     common: Arc<CommonState>,
@@ -30,8 +39,8 @@ pub(crate) struct ActionExecutor {
     pub commands: Option<Arc<Commands>>,
     /// By contract: its active regions, outer ones first.
     active: Vec<Vec<u16>>,
-    /// The settings that regions set, with their present values; `None`: that of the file.
-    settings: BTreeMap<OutsideSetting, Option<SettingValue>>,
+    /// The settings that regions set.
+    settings: BTreeMap<OutsideSetting, PresentSetting>,
     pub log: ActionLog,
     pub end: ActionsEnd,
 }
@@ -62,7 +71,7 @@ impl ActionExecutor {
             }
         };
         let log = ActionLog(Arc::new(Mutex::new(actions.iter().map(outcome).collect())));
-        let settings = actions.iter().filter_map(|one| Some((OutsideSetting::of(&one.action)?.0, None)));
+        let settings = actions.iter().filter_map(|one| Some((OutsideSetting::of(&one.action)?.0, PresentSetting::default())));
         ActionExecutor {
             settings: settings.collect(),
             commands: actions
@@ -153,7 +162,7 @@ impl ActionExecutor {
                 }
                 None
             }
-            ExternalAction::Importance { .. } | ExternalAction::MarkLink { .. } | ExternalAction::Behave { .. } => None,
+            ExternalAction::Reserve { .. } | ExternalAction::MarkLink { .. } | ExternalAction::Behave { .. } => None,
         };
         if let Some((place, result)) = result {
             self.log.record(place, result);
@@ -166,13 +175,20 @@ impl ActionExecutor {
         let system = &self.common.system;
         for (setting, present) in &mut self.settings {
             let (wanted, by) = setting.wanted(system, &self.actions, &self.active);
-            if *present == wanted {
+            if present.value == wanted {
+                present.refused = None;
+                continue;
+            }
+            if present.refused == Some((wanted, by)) {
                 continue;
             }
             let result = self.targets.apply(&self.common, setting, wanted);
             if result.is_ok() {
-                *present = wanted;
+                present.value = wanted;
             }
+            let is_last = result.as_ref().is_err_and(|refusal| !refusal.is_temporary);
+            present.refused = is_last.then_some((wanted, by));
+            let result = result.map_err(|refusal| refusal.reason);
             let Some(change) = change else {
                 by.filter(|_| result.is_ok()).into_iter().for_each(|place| self.log.record(place, Ok(())));
                 continue;
@@ -194,11 +210,12 @@ impl ActionExecutor {
         }
     }
 
-    /// Whether a setting was refused.
+    /// Whether a setting was refused that may be accepted later.
     fn has_refused(&self) -> bool {
         let system = &self.common.system;
-        let is_refused = |(setting, present): (&OutsideSetting, &Option<SettingValue>)| {
-            setting.wanted(system, &self.actions, &self.active).0 != *present
+        let is_refused = |(setting, present): (&OutsideSetting, &PresentSetting)| {
+            let wanted = setting.wanted(system, &self.actions, &self.active);
+            wanted.0 != present.value && present.refused != Some(wanted)
         };
         self.settings.iter().any(is_refused)
     }

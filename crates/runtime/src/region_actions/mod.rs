@@ -1,4 +1,4 @@
-//! Actions of contracts outside of the dispatcher: callbacks, commands, importance at the CPU broker, the DSCP of links,
+//! Actions of contracts outside of the dispatcher: callbacks, commands, settings at the CPU broker, the DSCP of links,
 //! and behaviours of delegates.
 //!
 //! ```text
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{Contract, DelegateTotals, ExternalAction, Instant, ProcessorId, ServantBehaviour, Span, System};
+use hyoshi_model::{Contract, DelegateTotals, ExternalAction, Instant, ProcessorId, ReservationSetting, ServantBehaviour, Span, System};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::common::CommonState;
@@ -84,17 +84,39 @@ impl BrokerLoad {
     }
 }
 
+/// Why a setting outside of the dispatcher was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingRefusal {
+    /// In words.
+    pub reason: String,
+    /// Whether it may be accepted later, such as when a broker answers again. Otherwise it is not requested again while
+    /// the region is active.
+    pub is_temporary: bool,
+}
+
+impl SettingRefusal {
+    /// Later requests may succeed.
+    pub fn for_now(reason: impl Into<String>) -> Self {
+        SettingRefusal { reason: reason.into(), is_temporary: true }
+    }
+
+    /// Later requests would fail, too.
+    pub fn last(reason: impl Into<String>) -> Self {
+        SettingRefusal { reason: reason.into(), is_temporary: false }
+    }
+}
+
 /// The CPU broker, as contracts use it. Calls may block for a while.
 pub trait BrokerAccess: Send + Sync {
     /// The present requests and grants; `None` if no broker answers.
     fn load(&self) -> Option<BrokerLoad>;
 
-    /// Sets the importance of a program. An error is the reason.
+    /// Sets a setting of a program, in the unit of the setting.
     ///
     /// # Errors
     ///
     /// If no broker answers, or it refuses.
-    fn set_importance(&self, program: &str, importance: u32) -> Result<(), String>;
+    fn set(&self, program: &str, setting: ReservationSetting, to: u64) -> Result<(), SettingRefusal>;
 }
 
 /// The delegates around the servants of this program. Calls are short.
@@ -220,10 +242,10 @@ fn executed_on(
             let served_on = Some(system.delegates[usize::from(*delegate)].processor(system)).filter(is_here)?;
             Some(if is_here(&contract.processor) { contract.processor } else { served_on })
         }
-        ExternalAction::Importance { program, .. } if !is_here(&contract.processor) => {
+        ExternalAction::Reserve { program, .. } if !is_here(&contract.processor) => {
             Some(on(system.program(*program).host)).filter(is_here)
         }
-        ExternalAction::Importance { .. } | ExternalAction::Call { .. } | ExternalAction::Run { .. } => {
+        ExternalAction::Reserve { .. } | ExternalAction::Call { .. } | ExternalAction::Run { .. } => {
             Some(contract.processor).filter(is_here)
         }
     }
@@ -303,7 +325,7 @@ impl RegionActions {
                 reason,
             }),
             ExternalAction::Call { .. }
-            | ExternalAction::Importance { .. }
+            | ExternalAction::Reserve { .. }
             | ExternalAction::MarkLink { .. }
             | ExternalAction::Behave { .. } => Ok(PathBuf::new()),
         }

@@ -1,18 +1,18 @@
-//! Settings outside of the dispatcher that hold while a region is active: importance of programs, the DSCP of links,
+//! Settings outside of the dispatcher that hold while a region is active: those of programs at the CPU broker, the DSCP of links,
 //! behaviours of delegates.
 
 use std::sync::Arc;
 
-use hyoshi_model::{Dscp, ExternalAction, ProgramId, ServantBehaviour, System};
+use hyoshi_model::{Dscp, ExternalAction, ProgramId, ReservationSetting, ServantBehaviour, System};
 
-use super::{BrokerAccess, DelegateAccess, ReadyAction};
+use super::{BrokerAccess, DelegateAccess, ReadyAction, SettingRefusal};
 use crate::common::CommonState;
 
 /// What a region sets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum OutsideSetting {
-    /// The importance of a program at the CPU broker.
-    Importance(ProgramId),
+    /// A setting of a program at the CPU broker.
+    Reservation(ProgramId, ReservationSetting),
     /// The DSCP of a link, by its position.
     Dscp(u16),
     /// The behaviour of a delegate for an operation.
@@ -22,7 +22,8 @@ pub(super) enum OutsideSetting {
 /// Its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SettingValue {
-    Importance(u32),
+    /// In the unit of the setting.
+    Reservation(u64),
     Dscp(Dscp),
     Behaviour(ServantBehaviour),
 }
@@ -38,8 +39,8 @@ impl OutsideSetting {
     /// The setting of an action, with its value; `None` if the action is done once.
     pub fn of(action: &ExternalAction) -> Option<(OutsideSetting, SettingValue)> {
         match action {
-            ExternalAction::Importance { program, importance } => {
-                Some((OutsideSetting::Importance(*program), SettingValue::Importance(*importance)))
+            ExternalAction::Reserve { program, setting, to } => {
+                Some((OutsideSetting::Reservation(*program, *setting), SettingValue::Reservation(*to)))
             }
             ExternalAction::MarkLink { link, dscp } => Some((OutsideSetting::Dscp(*link), SettingValue::Dscp(*dscp))),
             ExternalAction::Behave { delegate, operation, behaviour } => {
@@ -75,17 +76,17 @@ impl SettingTargets {
         common: &CommonState,
         setting: &OutsideSetting,
         value: Option<SettingValue>,
-    ) -> Result<(), String> {
+    ) -> Result<(), SettingRefusal> {
         let system = &common.system;
         match setting {
-            OutsideSetting::Importance(program) => {
+            OutsideSetting::Reservation(program, setting) => {
                 let program = system.program(*program);
-                let importance = match value {
-                    Some(SettingValue::Importance(importance)) => importance,
-                    _ => program.importance,
+                let to = match value {
+                    Some(SettingValue::Reservation(to)) => to,
+                    _ => setting.declared(program).unwrap_or(0),
                 };
-                let broker = self.broker.as_ref().ok_or("the run has no CPU broker")?;
-                broker.set_importance(&program.name, importance)
+                let broker = self.broker.as_ref().ok_or_else(|| SettingRefusal::last("the run has no CPU broker"))?;
+                broker.set(&program.name, *setting, to)
             }
             OutsideSetting::Dscp(link) => {
                 let dscp = match value {
@@ -94,7 +95,8 @@ impl SettingTargets {
                 };
                 let to = common.other_end(&system.links[usize::from(*link)]);
                 let access = to.and_then(|to| Some((to, common.link_access.get()?)));
-                let (to, access) = access.ok_or("this process runs all hosts: there are no packets")?;
+                let nowhere = || SettingRefusal::last("this process runs all hosts: there are no packets");
+                let (to, access) = access.ok_or_else(nowhere)?;
                 access.set_dscp(to, dscp)
             }
             OutsideSetting::Behaviour(delegate, operation) => {
@@ -104,7 +106,8 @@ impl SettingTargets {
                 };
                 let set = self.delegates.as_ref().is_some_and(|all| all.set_behaviour(*delegate, operation, behaviour));
                 let object = &system.objects[usize::from(system.delegates[usize::from(*delegate)].object)].name;
-                set.then_some(()).ok_or_else(|| format!("the program has no servant for object {object}"))
+                let refusal = || SettingRefusal::for_now(format!("the program has no servant for object {object}"));
+                set.then_some(()).ok_or_else(refusal)
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hyoshi_control::file::{self, chain, cpus, joining, open, order};
 use hyoshi_control::window::placement::{Seat, sliced};
 use hyoshi_control::{Admission, ReservationChange, Status, TaskId, Window, WindowStep};
-use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, Span, System};
+use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, ReservationSetting, Span, System};
 
 use super::cpu_sharing::{CpuDemand, first_end, paces};
 use super::results::{Period, ProgramResults};
@@ -132,9 +132,9 @@ impl<'a> SimulatedHost<'a> {
         })
     }
 
-    /// A program gets another importance now.
-    pub fn set_importance(&mut self, program: ProgramId, importance: u32) {
-        let changes = self.admission.set_importance(file::task(program), importance, self.now);
+    /// A setting of a program gets another value now.
+    pub fn set(&mut self, program: ProgramId, setting: ReservationSetting, to: u64) {
+        let changes = self.admission.set(file::task(program), setting, to, self.now);
         let changes = changes.map(<[ReservationChange]>::to_vec).unwrap_or_default();
         self.changed(&changes, self.now);
     }

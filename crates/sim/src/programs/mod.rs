@@ -6,17 +6,17 @@
 //! No other threads use the CPU.
 
 mod cpu_sharing;
-mod importance;
 mod machine;
 mod results;
+mod settings;
 
-use hyoshi_model::{HostId, Instant, ProcessorId, ProgramId, System};
+use hyoshi_model::{HostId, Instant, ProcessorId, ProgramId, ReservationSetting, System};
 
 pub use results::{Period, PeriodRange, PeriodSums, ProgramResults};
 
-pub(crate) use importance::ProgramImportance;
 use machine::SimulatedHost;
 pub(crate) use machine::TaskLoad;
+pub(crate) use settings::ProgramSettings;
 
 /// All programs of a system, simulated as far as their hosts' lanes are known.
 #[derive(Debug)]
@@ -47,10 +47,10 @@ impl<'a> Programs<'a> {
         self.machines.iter().filter(move |machine| machine.host() == host).flat_map(SimulatedHost::tasks)
     }
 
-    /// A program gets another importance at the time until which all is simulated.
-    pub(crate) fn set_importance(&mut self, host: HostId, program: ProgramId, importance: u32) {
+    /// A setting of a program gets another value at the time until which all is simulated.
+    pub(crate) fn set(&mut self, host: HostId, program: ProgramId, setting: ReservationSetting, to: u64) {
         let machines = self.machines.iter_mut().filter(|machine| machine.host() == host);
-        machines.for_each(|machine| machine.set_importance(program, importance));
+        machines.for_each(|machine| machine.set(program, setting, to));
     }
 
     /// The results of each program, in the file's order.

@@ -39,7 +39,8 @@ pub(super) struct Set {
     /// What to change
     #[arg(value_enum)]
     what: What,
-    /// The new value: a number, the name of a group, yes or no, or for the period a time, such as 33ms, or auto
+    /// The new value: a number, the name of a group, yes or no, or for the period a time, such as 33ms, or auto; for the
+    /// least budget a time, or none
     value: String,
 }
 
@@ -53,6 +54,8 @@ enum What {
     Group,
     /// Period of its reservation
     Period,
+    /// Least useful budget in each period: a time, such as 2ms, or none
+    Least,
     /// Whether the reservation is also a limit: yes or no
     Hard,
 }
@@ -174,6 +177,14 @@ pub(super) enum AdvocateVerb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         advocate: Vec<String>,
     },
+    /// Replace the advocate of the same kind: hyoshi broker advocate set player cap 40%
+    Set {
+        /// The task
+        name: String,
+        /// Its kind and parameters: --NAME VALUE
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        advocate: Vec<String>,
+    },
     /// Remove the advocate at a position
     Remove {
         /// The task
@@ -195,6 +206,16 @@ pub(super) fn set(client: &BrokerClient, set: &Set) -> Result<VerbOutput, Ended>
         What::Importance => broker.set_importance(name, number(value)?).map_err(BrokerClientError::from)?,
         What::Weight => broker.set_weight(name, number(value)?).map_err(BrokerClientError::from)?,
         What::Group => broker.set_group(name, value).map_err(BrokerClientError::from)?,
+        What::Least => {
+            let least = match value.as_str() {
+                "none" => Span::ZERO,
+                time => time.parse().map_err(|error: QuantityError| {
+                    CliError::new(format_args!("invalid budget `{value}`: {error}"))
+                        .help("use a time, such as 2ms, or none")
+                })?,
+            };
+            broker.set_least(name, least.as_nanos()).map_err(BrokerClientError::from)?;
+        }
         What::Hard => broker.set_hard(name, yes(value)?).map_err(BrokerClientError::from)?,
         What::Period => {
             let period = value.parse::<PeriodArgument>();
@@ -249,6 +270,11 @@ pub(super) fn advocate(client: &BrokerClient, verb: &AdvocateVerb) -> Result<Ver
             let setting = settled(ComponentSpec::from_words(advocate)?).map_err(failure)?;
             let place = at.unwrap_or(u32::MAX);
             client.broker().add_advocate(name, &setting.to_wire(), place).map_err(BrokerClientError::from)?;
+            list(client, name)
+        }
+        AdvocateVerb::Set { name, advocate } => {
+            let setting = settled(ComponentSpec::from_words(advocate)?).map_err(failure)?;
+            client.broker().set_advocate(name, &setting.to_wire()).map_err(BrokerClientError::from)?;
             list(client, name)
         }
         AdvocateVerb::Remove { name, place } => {

@@ -1,12 +1,14 @@
-//! The CPU broker for contracts of a run: they watch its load, and set the importance of programs.
+//! The CPU broker for contracts of a run: they watch its load, and change settings of programs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use hyoshi_broker::RequestError;
 use hyoshi_broker::client::{BrokerClient, BrokerClientError};
+use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::{Broker, Reservation};
-use hyoshi_model::Span;
-use hyoshi_runtime::{BrokerAccess, BrokerLoad, ProgramLoad};
+use hyoshi_model::{ReservationSetting, Span};
+use hyoshi_runtime::{BrokerAccess, BrokerLoad, ProgramLoad, SettingRefusal};
 
 /// A connection to the broker, made at the first use.
 pub(in crate::cli) struct SharedBroker {
@@ -58,8 +60,30 @@ impl BrokerAccess for SharedBroker {
         (cap > 0.0).then(|| BrokerLoad { asked: asked / cap, granted: granted / cap, programs: programs.collect() })
     }
 
-    fn set_importance(&self, program: &str, importance: u32) -> Result<(), String> {
-        self.ask(|client| Ok(client.broker().set_importance(program, importance)?))
-            .map_err(|error| format!("{error}; {}", error.remedy()))
+    fn set(&self, program: &str, setting: ReservationSetting, to: u64) -> Result<(), SettingRefusal> {
+        let set = |client: &BrokerClient| {
+            let broker = client.broker();
+            match setting {
+                ReservationSetting::Importance => broker.set_importance(program, to as u32)?,
+                ReservationSetting::Weight => broker.set_weight(program, to as u32)?,
+                ReservationSetting::Least => broker.set_least(program, to)?,
+                ReservationSetting::Rate | ReservationSetting::Cap | ReservationSetting::Floor => {
+                    let mut advocate = ComponentSpec::of(setting.key());
+                    advocate.parameters.push((String::new(), setting.text(to)));
+                    broker.set_advocate(program, &advocate.to_wire())?;
+                }
+            }
+            Ok(())
+        };
+        self.ask(set).map_err(|error| {
+            let reason = format!("{error}; {}", error.remedy());
+            // The task may join later, and another broker may answer.
+            match error {
+                BrokerClientError::Request(RequestError::Refused { .. } | RequestError::NotAllowed { .. }) => {
+                    SettingRefusal::last(reason)
+                }
+                _ => SettingRefusal::for_now(reason),
+            }
+        })
     }
 }

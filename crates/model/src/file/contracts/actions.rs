@@ -12,6 +12,7 @@ use crate::file::log::{AtPlace, Log, Place};
 use crate::file::table::Table;
 use crate::file::value::{InputValue, shortened};
 use crate::ids::OperationId;
+use crate::program::ReservationSetting;
 use crate::system::Trigger;
 use crate::time::Span;
 
@@ -66,8 +67,8 @@ impl ContractReader<'_, '_> {
         const KNOWN: &str = "write { set = \"operation.NAME.rate\", most = \"10Hz\" }, \
                              { set = \"operation.NAME.enabled\", to = false }, { mode = \"NAME\" }, { admit = \"NAME\" }, { call = \"...\" }, \
                              { run = [\"...\"] } or { report = \"...\" }; further settings: \
-                             operation.NAME.repeat.legs, operation.NAME.level, operation.NAME.importance, reservation.NAME.importance, \
-                             feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy, link.A-B.dscp, \
+                             operation.NAME.repeat.legs, operation.NAME.level, operation.NAME.importance, \
+                             reservation.NAME.importance, reservation.NAME.cap, feedback.NAME.utilisation, feedback.NAME.miss_ratio, processor.NAME.strategy, link.A-B.dscp, \
                              delegate.NAME.OPERATION";
         let table = open(log, "contract.region.do", "do", item)?;
         let keys = |keys: &[&str]| keys.iter().any(|key| table.get(key).is_some());
@@ -330,8 +331,16 @@ fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
             ContractSetting::MissRatio(processor) => ("`miss_ratio` of this loop", processor.0),
             ContractSetting::Strategy(processor) => ("`strategy` of this processor", processor.0),
         },
-        ContractAction::External(ExternalAction::Importance { program, .. }) => {
-            ("`importance` of this reservation", program.0)
+        ContractAction::External(ExternalAction::Reserve { program, setting, .. }) => {
+            let key = match setting {
+                ReservationSetting::Importance => "`importance` of this reservation",
+                ReservationSetting::Weight => "`weight` of this reservation",
+                ReservationSetting::Least => "`least` of this reservation",
+                ReservationSetting::Rate => "`rate` of this reservation",
+                ReservationSetting::Cap => "`cap` of this reservation",
+                ReservationSetting::Floor => "`floor` of this reservation",
+            };
+            (key, program.0)
         }
         ContractAction::External(ExternalAction::MarkLink { link, .. }) => ("`dscp` of this link", (*link).into()),
         ContractAction::Report { .. } | ContractAction::External(_) => return None,

@@ -1,5 +1,5 @@
 //! What contracts measure and do outside of the dispatcher: quantities of hosts, links, reservations and delegates;
-//! `call`, `run`, the importance of a reservation, the DSCP of a link, and behaviours of delegates.
+//! `call`, `run`, settings of a reservation, the DSCP of a link, and behaviours of delegates.
 
 use super::{Addressed, ContractReader, addressed};
 use crate::contract::{ConditionSource, ExternalAction};
@@ -12,6 +12,7 @@ use crate::file::value::{InputValue, shortened};
 use crate::file::{delegates, limits};
 use crate::ids::{HostId, ProcessorId, ProgramId};
 use crate::outside::{DelegateQuantity, HostQuantity, LinkQuantity, ReservationQuantity};
+use crate::program::ReservationSetting;
 use crate::system::Contents;
 
 impl ContractReader<'_, '_> {
@@ -32,9 +33,18 @@ impl ContractReader<'_, '_> {
         let set = table.get("set").and_then(|value| value.get_ref().as_str())?;
         let address = addressed(AtPlace::new(set, table.place_of("set")))?;
         let is_limit = has(&["least", "most", "report"]);
-        let (key, example) = match address.section {
-            "reservation" => ("importance", "{ set = \"reservation.NAME.importance\", to = 9 }"),
-            "link" => ("dscp", "{ set = \"link.A-B.dscp\", to = \"AF41\" }"),
+        match address.section {
+            "reservation" => {
+                let setting = ReservationSetting::of_key(address.key).filter(|_| !is_limit);
+                if let Some(setting) = setting {
+                    return Some(self.reserve(log, table, &address, setting));
+                }
+                let keys = ReservationSetting::ALL.map(ReservationSetting::key).join(", ");
+                log.error(address.place, format!("a contract cannot set `{}`", shortened(set)))
+                    .help(format!("write {{ set = \"reservation.NAME.importance\", to = 9 }}, or one of: {keys}"));
+                return Some(None);
+            }
+            "link" => {}
             "delegate" if is_limit || table.get("to").is_none() => {
                 log.error(address.place, format!("the action sets no behaviour of `{}`", shortened(set)))
                     .help("write { set = \"delegate.NAME.OPERATION\", to = \"refuse\" }");
@@ -43,13 +53,12 @@ impl ContractReader<'_, '_> {
             "delegate" => return Some(self.behave(log, table, &address)),
             _ => return None,
         };
-        if address.key != key || is_limit {
+        if address.key != "dscp" || is_limit {
             log.error(address.place, format!("a contract cannot set `{}`", shortened(set)))
-                .help(format!("write {example}"));
+                .help("write { set = \"link.A-B.dscp\", to = \"AF41\" }");
             return Some(None);
         }
-        let name = AtPlace::new(address.name, address.place);
-        Some(if key == "dscp" { self.mark_link(log, table, name) } else { self.importance(log, table, name) })
+        Some(self.mark_link(log, table, AtPlace::new(address.name, address.place)))
     }
 
     fn mark_link(&mut self, log: &mut Log, table: &Table<'_>, name: AtPlace<&str>) -> Option<ExternalAction> {
@@ -65,13 +74,56 @@ impl ContractReader<'_, '_> {
         Some(ExternalAction::MarkLink { link: link as u16, dscp })
     }
 
-    fn importance(&mut self, log: &mut Log, table: &Table<'_>, name: AtPlace<&str>) -> Option<ExternalAction> {
-        let names = Names::new("reservation", self.contents.brokered.programs.iter().map(|one| one.name.as_str()));
-        let program = names.find(log, name)?;
-        let to = table.required(log, "to", |given| given.whole(0, u32::MAX.into()))?;
-        let host = self.contents.brokered.programs[program as usize].host;
-        self.must_have_processor(log, host, name.place)?;
-        Some(ExternalAction::Importance { program: ProgramId(program), importance: to.value as u32 })
+    fn reserve(
+        &mut self,
+        log: &mut Log,
+        table: &Table<'_>,
+        address: &Addressed<'_>,
+        setting: ReservationSetting,
+    ) -> Option<ExternalAction> {
+        let programs = &self.contents.brokered.programs;
+        let names = Names::new("reservation", programs.iter().map(|one| one.name.as_str()));
+        let id = names.find(log, AtPlace::new(address.name, address.place))?;
+        let program = &programs[id as usize];
+        let to = match setting {
+            ReservationSetting::Importance => table.required(log, "to", |given| given.whole(0, u32::MAX.into()))?,
+            ReservationSetting::Weight => table.required(log, "to", |given| given.whole(1, 1_000_000))?,
+            ReservationSetting::Least => {
+                let to = table.required(log, "to", InputValue::positive_time)?;
+                AtPlace::new(to.value.as_nanos(), to.place)
+            }
+            ReservationSetting::Rate | ReservationSetting::Cap | ReservationSetting::Floor => {
+                let to = table.required(log, "to", InputValue::share_ppm)?;
+                if to.value == 0 {
+                    log.error(to.place, "`to` is zero").help("write a share of one CPU, such as \"40%\"");
+                    return None;
+                }
+                AtPlace::new(to.value.into(), to.place)
+            }
+        };
+        if setting.is_bounded() {
+            let (name, key) = (shortened(&program.name), setting.key());
+            let Some(most) = setting.declared(program) else {
+                let log = log.error(address.place, match setting.is_advocate() {
+                    true => format!("`{name}` does not have one advocate `{key}`"),
+                    false => format!("`{name}` has no `{key}`"),
+                });
+                log.help(match setting.is_advocate() {
+                    true => format!("write one {{ {key} = \"...\" }} in its `advocate`, with the greatest share"),
+                    false => format!("write `{key}` in its table, with the greatest value"),
+                });
+                return None;
+            };
+            if to.value > most {
+                log.error(to.place, format!("`to` is above the `{key}` of `{name}`"))
+                    .label(format!("at most {}", setting.text(most)))
+                    .help("write a smaller value; that in the table of the reservation is the greatest");
+                return None;
+            }
+        }
+        let host = program.host;
+        self.must_have_processor(log, host, address.place)?;
+        Some(ExternalAction::Reserve { program: ProgramId(id), setting, to: to.value })
     }
 
     fn behave(&mut self, log: &mut Log, table: &Table<'_>, address: &Addressed<'_>) -> Option<ExternalAction> {
