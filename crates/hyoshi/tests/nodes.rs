@@ -300,7 +300,10 @@ fn certify(place: &Place, name: &str, papers: &Papers) {
 fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there() {
     let _alone = alone();
     let (place, plant) = (Place::new(), Authority::new("plant"));
-    let system = uav("60s").replace("\"tcp/", "\"tls/");
+    let contract = "[condition.battery]\nvalue = 80\n[contract.power]\non = \"ground\"\n\
+                    watch = { battery = { of = \"condition.battery\" } }\n[[contract.power.region]]\nname = \"low\"\n\
+                    enter = \"battery < 20\"\n[[contract.power.region]]\nname = \"normal\"\n";
+    let system = format!("{}\n{contract}", uav("60s").replace("\"tcp/", "\"tls/"));
     place.write("uav.toml", &system);
     plant.file(place.path());
     for name in ["drone", "station", "moon", "ann", "bob"] {
@@ -333,17 +336,25 @@ fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there(
     let at = address.trim_end_matches("\"]");
     let ask = |verb: &str, who: &str| {
         let papers = format!("--tls-roots authority.pem --tls-cert {who}.pem");
-        place.hyoshi(&format!("node {verb} --at ssliop://{at} {papers} --tls-name station"))
+        place.hyoshi(&format!("{verb} --at ssliop://{at} {papers} --tls-name station"))
     };
-    let shown = ask("show", "bob").exits(0);
+    let shown = ask("node show", "bob").exits(0);
     assert!(shown.out.contains("drone") && shown.out.contains("joined"), "{}", shown.out);
-    let denied = ask("stop", "bob").exits(2);
+    let denied = ask("node stop", "bob").exits(2);
     assert!(
         denied.err.contains("no name that is allowed to do this") && denied.err.contains("--tls-operator"),
         "{}",
         denied.err
     );
-    for verb in ["admit command", "withdraw command"] {
+    for verb in ["force power low", "set battery 10", "release power"] {
+        let denied = ask(&format!("contract {verb}"), "bob").exits(2);
+        assert!(denied.err.contains("--tls-operator"), "{verb}: {}", denied.err);
+    }
+    let region = || ask("contract list --format json", "ann").exits(0).json()["contracts"][0]["regions"][0].clone();
+    assert_eq!(region(), "normal");
+    ask("contract force power low", "ann").exits(0);
+    until("the region of the command", || (region() == "low").then_some(()));
+    for verb in ["node admit command", "node withdraw command"] {
         let denied = ask(verb, "bob").exits(2);
         assert!(denied.err.contains("--tls-operator"), "{}", denied.err);
         let refused = ask(verb, "ann").exits(2);
@@ -351,7 +362,7 @@ fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there(
     }
     let plain = place.hyoshi(&format!("node show --at ssliop://{at} --tls-roots authority.pem")).exits(2);
     assert!(plain.err.contains("--tls-name"), "{}", plain.err);
-    ask("stop", "ann").exits(0);
+    ask("node stop", "ann").exits(0);
     station.end("station").exits(3);
     drop(drone);
 }

@@ -5,6 +5,7 @@ use crate::common;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use common::running::{start, until};
 use common::{Ended, Place, alone, time};
 
 /// A place that everyone may write to, with the small system and the command in it.
@@ -18,6 +19,34 @@ fn open_place() -> Place {
     std::fs::copy(env!("CARGO_BIN_EXE_hyoshi"), &own).unwrap();
     everyone(&own);
     place
+}
+
+/// Another user cannot change the regions of a run, and they stay as they are.
+#[test]
+fn contracts_of_another_users_run_are_kept() {
+    let _alone = alone();
+    let place = open_place();
+    place.write(
+        "system.toml",
+        "duration = '60s'\n[operation.a]\nevery = '20ms'\nwcet = '1ms'\n[condition.battery]\nvalue = 80\n[contract.power]\n\
+         watch = { battery = { of = 'condition.battery' } }\n[[contract.power.region]]\nname = 'low'\n\
+         enter = 'battery < 20'\n[[contract.power.region]]\nname = 'normal'\n",
+    );
+    let at = format!("--at unix:{}/run.sock", place.path().display());
+    let run = start(&place, &format!("run system.toml --no-report --control {}/run.sock", place.path().display()));
+    let regions = || {
+        let listed = place.hyoshi(&format!("contract list --format json {at}"));
+        (listed.code == 0).then(|| listed.json()["contracts"][0]["regions"].clone())
+    };
+    until("a region is active", || regions().filter(|regions| regions[0] == "normal"));
+    for words in ["force power low", "set battery 10", "release power", "list"] {
+        let Some(refused) = as_nobody(&place, &format!("contract {words} {at}")) else { return };
+        let refused = refused.exits(2).err;
+        assert!(refused.contains("run.sock") && refused.contains("help: "), "{words}: {refused}");
+        assert!(refused.to_lowercase().contains("permission"), "{words}: {refused}");
+    }
+    assert_eq!(regions(), Some(serde_json::json!(["normal"])));
+    drop(run);
 }
 
 /// Runs the command as nobody; `None`, with a word about it, where that cannot be done.

@@ -8,9 +8,11 @@ use hyoshi_broker::client::{BrokerClient, BrokerClientError};
 use hyoshi_broker::component::ComponentSpec;
 use hyoshi_broker::idl::cpu_broker::{Broker, Reservation};
 use hyoshi_model::{ReservationSetting, Span};
+use hyoshi_os::file::own_user;
+use hyoshi_os::users;
 use hyoshi_runtime::{BrokerAccess, BrokerLoad, ProgramLoad, SettingRefusal};
 
-/// A connection to the broker, made at the first use.
+/// A connection to the broker, made at the first use. Tasks of other users with the same names do not count.
 pub(in crate::cli) struct SharedBroker {
     socket: Option<PathBuf>,
     client: Mutex<Option<BrokerClient>>,
@@ -48,7 +50,8 @@ impl BrokerAccess for SharedBroker {
         let (asked, granted) = tasks.iter().fold((0.0, 0.0), |(asked, granted), task| {
             (asked + part(&task.granted.requested), granted + part(&task.granted.reserved))
         });
-        let programs = tasks.iter().map(|task| {
+        let own = own_user();
+        let programs = tasks.iter().filter(|task| task.owner == own).map(|task| {
             let load = ProgramLoad {
                 asked: part(&task.granted.requested),
                 granted: part(&task.granted.reserved),
@@ -63,6 +66,13 @@ impl BrokerAccess for SharedBroker {
     fn set(&self, program: &str, setting: ReservationSetting, to: u64) -> Result<(), SettingRefusal> {
         let set = |client: &BrokerClient| {
             let broker = client.broker();
+            let tasks = client.tasks()?;
+            if let Some(task) = tasks.iter().find(|task| task.name == program && task.owner != own_user()) {
+                let owner = users::name_of(task.owner);
+                let message = format!("task `{program}` belongs to {owner}, not to the user of this run");
+                let remedy = "rename the reservation, or detach that task".to_owned();
+                return Err(BrokerClientError::Request(RequestError::NotAllowed { message, remedy }));
+            }
             match setting {
                 ReservationSetting::Importance => broker.set_importance(program, to as u32)?,
                 ReservationSetting::Weight => broker.set_weight(program, to as u32)?,
