@@ -286,7 +286,7 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::LimitLevel { operation, most } => {
                 is_known(operation) && usize::from(*most) < contents.operation(*operation).levels.len()
             }
-            ContractAction::Disable { operation } => is_known(operation),
+            ContractAction::Disable { operation } | ContractAction::Enable { operation } => is_known(operation),
             ContractAction::Admission { operation, .. } => {
                 is_known(operation) && contents.operation(*operation).standby
             }
@@ -303,7 +303,8 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::Report { .. } => true,
             ContractAction::External(ExternalAction::Reserve { program, setting, to }) => {
                 let program = contents.brokered.programs.get(program.index());
-                let most = |program| if setting.is_bounded() { setting.declared(program) } else { Some(u32::MAX.into()) };
+                let most =
+                    |program| if setting.is_bounded() { setting.declared(program) } else { Some(u32::MAX.into()) };
                 program.and_then(most).is_some_and(|most| *to <= most)
             }
             ContractAction::External(ExternalAction::MarkLink { link, .. }) => {

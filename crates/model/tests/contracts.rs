@@ -54,7 +54,7 @@ const SYSTEM: &str = "name = 'contracts'
     name = 'mute'
     enter = 'stale(late)'
     latch = true
-    do = [{ set = 'operation.log.enabled', to = false }]
+    do = [{ set = 'operation.log.enabled', to = false }, { set = 'operation.draw.enabled', to = true }]
     [[contract.load.region.region]]
     name = 'quiet'
     [[contract.load.region]]
@@ -213,7 +213,11 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
         (action, "{ set = 'reservation.player.importance', to = true }", "`to`"),
         (action, "{ set = 'reservation.player.importance' }", "has no `to`"),
         (action, "{ set = 'reservation.player.weight', to = 0 }", "`to`"),
-        (action, "{ set = 'reservation.player.budget', to = '2ms' }", "a contract cannot set `reservation.player.budget`"),
+        (
+            action,
+            "{ set = 'reservation.player.budget', to = '2ms' }",
+            "a contract cannot set `reservation.player.budget`",
+        ),
         (action, "{ set = 'reservation.player.least', to = '2ms' }", "`player` has no `least`"),
         (action, "{ set = 'reservation.player.cap', to = '20%' }", "`player` does not have one advocate `cap`"),
         (action, "{ set = 'reservation.player.cap', to = 20 }", "`to`"),
@@ -382,12 +386,16 @@ fn settings_of_a_reservation_are_at_most_those_of_its_table() {
     let actions = text(&all.map(|(key, to)| set(key, to)).join(", "));
     let system = read(&actions, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
     let texts: Vec<_> = system.contracts[0].external_actions().map(|(_, action)| action.text(&system)).collect();
-    let wanted = ["weight = 7", "least = 2ms", "floor = 10%", "cap = 12.5%"].map(|one| format!("reservation.player.{one}"));
+    let wanted =
+        ["weight = 7", "least = 2ms", "floor = 10%", "cap = 12.5%"].map(|one| format!("reservation.player.{one}"));
     assert_eq!(texts[..4], wanted);
     let declared = ReservationSetting::ALL.map(|setting| setting.declared(&system.brokered.programs[0]));
     assert_eq!(declared, [Some(3), Some(2), Some(4_000_000), None, Some(500_000), Some(100_000)]);
     let written = hyoshi_model::write(&system);
-    assert_eq!(read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system, system);
+    assert_eq!(
+        read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system,
+        system
+    );
 
     for (key, to, error) in [
         ("least", "'5ms'", "`to` is above the `least` of `player`"),

@@ -72,13 +72,17 @@ fn a_region_bounds_what_a_reservation_may_be_and_its_end_restores_the_file() {
         )
     };
     // Its request is cut, although its demand stays.
-    let one = held(&played(&system(&text(
-        "advocate = [{ max_decay = 10 }, { cap = '30%' }]\n",
-        "{ set = 'reservation.p.cap', to = '10%' }",
-    )))[0]);
+    let one = held(
+        &played(&system(&text(
+            "advocate = [{ max_decay = 10 }, { cap = '30%' }]\n",
+            "{ set = 'reservation.p.cap', to = '10%' }",
+        )))[0],
+    );
     let ms = |all: &[Span], at: usize| all[at].as_nanos() / 1_000_000;
     assert_eq!([15, 30, 50].map(|at| ms(&one, at)), [30, 10, 30], "{one:?}");
-    let one = held(&played(&system(&text("advocate = [{ rate = '30%' }]\n", "{ set = 'reservation.p.rate', to = '5%' }")))[0]);
+    let one = held(
+        &played(&system(&text("advocate = [{ rate = '30%' }]\n", "{ set = 'reservation.p.rate', to = '5%' }")))[0],
+    );
     assert_eq!([15, 30, 50].map(|at| ms(&one, at)), [30, 5, 30], "{one:?}");
     // 47.5 % for each: useless to it with its own least budget.
     let rest = "advocate = [{ rate = '60%' }]\nleast = '50ms'\n";

@@ -12,8 +12,8 @@ pub(crate) use crate::idl::cpu_broker::Broker;
 use crate::idl::cpu_broker::{self as wire, AdvocateSpec, BrokerStatus, LanePromise, TaskPage, TaskStatus, TaskStub};
 use crate::idl::cpu_broker::{
     AddAdvocateError, DetachError, ExplainError, FindError, JoinError, OwnTaskError, PromiseLanesError,
-    RemoveAdvocateError, SetAdvocateError, SetChainError, SetGroupError, SetHardError, SetImportanceError, SetLeastError, SetPeriodError,
-    SetPolicyError, SetWeightError, TaskStatusError,
+    RemoveAdvocateError, SetAdvocateError, SetChainError, SetGroupError, SetHardError, SetImportanceError,
+    SetLeastError, SetPeriodError, SetPolicyError, SetWeightError, TaskStatusError,
 };
 use crate::request_error::RequestError;
 use crate::service::task::{no_such, to_wire};

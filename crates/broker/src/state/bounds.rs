@@ -78,7 +78,8 @@ fn users_set_the_least_budgets_and_advocates_of_their_own_tasks_only() {
     let mut stage = TestBroker::new("set");
     let (ann, bob, now) = (user(1_000), user(1_001), Instant::ZERO);
     let kinds = ["max-decay", "cap"];
-    let cap = |share: &str| ComponentSpec { parameters: vec![(String::new(), share.into())], ..ComponentSpec::of("cap") };
+    let cap =
+        |share: &str| ComponentSpec { parameters: vec![(String::new(), share.into())], ..ComponentSpec::of("cap") };
     let advocates = vec![ComponentSpec::of(kinds[0]), cap("50%")];
     let period = Span::from_millis(100);
     let id = stage.0.join(&ann, &TaskSpec { advocates, ..TaskSpec::new("t", period) }, now).unwrap();

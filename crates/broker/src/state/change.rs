@@ -229,7 +229,10 @@ impl BrokerState {
         let mut settings = self.task(id)?.advocates.clone();
         let Some(place) = settings.iter().position(|one| one.kind == what.kind) else {
             let message = format!("task `{name}` has no advocate `{}`", shown(&what.kind));
-            return Err(RequestError::refused(message, format!("`hyoshi broker advocate list {name}` shows its advocates")));
+            return Err(RequestError::refused(
+                message,
+                format!("`hyoshi broker advocate list {name}` shows its advocates"),
+            ));
         };
         settings[place] = what.clone();
         self.allow_chain(caller, id, &settings)?;

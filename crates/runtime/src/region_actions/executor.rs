@@ -71,7 +71,8 @@ impl ActionExecutor {
             }
         };
         let log = ActionLog(Arc::new(Mutex::new(actions.iter().map(outcome).collect())));
-        let settings = actions.iter().filter_map(|one| Some((OutsideSetting::of(&one.action)?.0, PresentSetting::default())));
+        let settings =
+            actions.iter().filter_map(|one| Some((OutsideSetting::of(&one.action)?.0, PresentSetting::default())));
         ActionExecutor {
             settings: settings.collect(),
             commands: actions

@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_dispatch::ChangedRegion;
-use hyoshi_model::{Contract, DelegateTotals, ExternalAction, Instant, ProcessorId, ReservationSetting, ServantBehaviour, Span, System};
+use hyoshi_model::{
+    Contract, DelegateTotals, ExternalAction, Instant, ProcessorId, ReservationSetting, ServantBehaviour, Span, System,
+};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::common::CommonState;

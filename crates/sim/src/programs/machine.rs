@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use hyoshi_control::file::{self, chain, cpus, joining, open, order};
 use hyoshi_control::window::placement::{Seat, sliced};
 use hyoshi_control::{Admission, ReservationChange, Status, TaskId, Window, WindowStep};
-use hyoshi_model::{HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, ReservationSetting, Span, System};
+use hyoshi_model::{
+    HostId, Instant, JobId, OperationId, ProcessorId, ProgramId, Reservation, ReservationSetting, Span, System,
+};
 
 use super::cpu_sharing::{CpuDemand, first_end, paces};
 use super::results::{Period, ProgramResults};

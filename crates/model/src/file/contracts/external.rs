@@ -104,10 +104,13 @@ impl ContractReader<'_, '_> {
         if setting.is_bounded() {
             let (name, key) = (shortened(&program.name), setting.key());
             let Some(most) = setting.declared(program) else {
-                let log = log.error(address.place, match setting.is_advocate() {
-                    true => format!("`{name}` does not have one advocate `{key}`"),
-                    false => format!("`{name}` has no `{key}`"),
-                });
+                let log = log.error(
+                    address.place,
+                    match setting.is_advocate() {
+                        true => format!("`{name}` does not have one advocate `{key}`"),
+                        false => format!("`{name}` has no `{key}`"),
+                    },
+                );
                 log.help(match setting.is_advocate() {
                     true => format!("write one {{ {key} = \"...\" }} in its `advocate`, with the greatest share"),
                     false => format!("write `{key}` in its table, with the greatest value"),
