@@ -142,15 +142,20 @@ fn of_condition(thresholds: Option<Vec<f64>>, domain: SettingLimits) -> Vec<Cond
     bounds.retain(|bound| (domain.least..=domain.most).contains(bound));
     bounds.sort_by(f64::total_cmp);
     bounds.dedup();
-    let between = bounds.windows(2).map(|pair| match (pair[0].is_finite(), pair[1].is_finite()) {
-        (true, true) => pair[0] + (pair[1] - pair[0]) / 2.0,
-        (true, false) => pair[0] + pair[0].abs().max(1.0),
-        (false, true) => pair[1] - pair[1].abs().max(1.0),
-        (false, false) => 0.0,
-    });
+    let between = bounds.windows(2).map(|pair| example_between(pair[0], pair[1]));
     // The first of several is an example for users.
     let all = between.chain(bounds.iter().copied()).filter(|value| value.is_finite());
     all.map(ConditionReading::Fresh).chain([ConditionReading::Stale]).collect()
+}
+
+/// A value between two others, near the smaller one of a huge range.
+fn example_between(low: f64, high: f64) -> f64 {
+    match (low <= -outside::MOST, high >= outside::MOST) {
+        (true, true) => 0.0,
+        (false, true) => (low + low.abs().max(1.0)).min(high.next_down()),
+        (true, false) => (high - high.abs().max(1.0)).max(low.next_up()),
+        (false, false) => low + (high - low) / 2.0,
+    }
 }
 
 /// The next combination; false after the last.
@@ -215,6 +220,17 @@ mod tests {
         let level = [("a > 2", 0), ("a <= 2", 0), ("a > 1", 0), ("stale(a)", 0), ("", 0)];
         assert_eq!(names(&level, &ANY), ["reachable", "reachable", "hidden", "reachable", "hidden"]);
         assert_eq!(names(&[("a > b", 0), ("", 0)], &ANY), ["unknown", "unknown"]);
+    }
+
+    #[test]
+    fn examples_of_huge_ranges_are_near_their_smaller_bound() {
+        for (low, high, expected) in [(0.0, 1.0, 0.5), (1.0, 1e9, 2.0), (-1e9, 1e9, 0.0), (-1e9, -3.0, -6.0)] {
+            assert_eq!(example_between(low, high), expected, "{low} {high}");
+        }
+        for (low, high) in [(0.9e9, 1e9), (1e9, 2e9), (1.5e9, f64::INFINITY), (f64::NEG_INFINITY, -1e9)] {
+            let found = example_between(low, high);
+            assert!(low < found && found < high, "{low} {found} {high}");
+        }
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl OperationState {
 
     /// Applies the setting of an epoch. An armed timer keeps its expiry; the new interval counts after it.
     pub fn enter(&mut self, setting: &Setting) {
-        self.enabled = setting.enabled && !self.limits.disabled;
+        self.enabled = setting.enabled && !self.limits.is_disabled();
         self.fastest = setting.period;
         self.range = self.limits.restrict((setting.period, setting.slowest));
         self.deadline_adapts = self.adapted_by.is_some() && setting.deadline_adapts();

@@ -571,6 +571,7 @@ fn with_contract(system: System) -> System {
         Condition { name: name.into(), of, summary, over, max_age: None }
     };
     let disable = |id| ContractAction::Disable { operation: OperationId(id) };
+    let enable = ContractAction::Enable { operation: OperationId(2) };
     let limit =
         ContractAction::LimitPeriod { operation: OperationId(0), shortest: ms(8), longest: Span::from_nanos(u64::MAX) };
     let thin = RegionRules {
@@ -627,7 +628,7 @@ fn with_contract(system: System) -> System {
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),
                 region("deep", rules(Some(0), expression("slow > 0.004 || stale(slow)"), None), deep),
-                region("shallow", rules(Some(0), None, None), vec![legs(1, 1), legs(3, 2)]),
+                region("shallow", rules(Some(0), None, None), vec![legs(1, 1), legs(3, 2), enable]),
                 region(
                     "asked",
                     rules(

@@ -186,7 +186,7 @@ fn a_region_changes_the_settings_of_a_program_at_the_broker_and_its_end_restores
     contract(&place, "set battery 80").exits(0);
     let restored = |contract: &Value| contract["regions"][0] == "normal";
     until_contract(&place, &mut run, "the end of the region", restored);
-    place.hyoshi(&format!("broker advocate add player cap 25% {socket}")).exits(0);
+    place.hyoshi(&format!("broker {socket} advocate add player cap 25%")).exits(0);
     until_importance(&mut run, 2);
     let asked = |contract: &Value| contract["conditions"][0]["value"].as_f64().is_some_and(|asked| asked > 0.0);
     until_contract(&place, &mut run, "the load of the broker", asked);

@@ -403,3 +403,130 @@ fn regions_cross_between_two_processes_and_a_lost_host_is_a_condition() {
         place.hyoshi(&format!("trace replay {host}.hyo")).exits(0);
     }
 }
+
+/// `power` is evaluated on the ground, and changes the loop of the drone: its set point, the importance of an operation,
+/// and the strategy. `effect` on the drone shows when these settings act.
+fn remote_settings(duration: &str, second_cpu: usize) -> String {
+    let (drone, station) = (unused_address(), unused_address());
+    format!(
+        r#"
+name     = "two-hosts"
+duration = "{duration}"
+
+[host.drone]
+endpoints = ["tcp/{drone}"]
+
+[host.station]
+endpoints = ["tcp/{station}"]
+
+[processor.airframe]
+host = "drone"
+cpu = {second_cpu}
+strategy = ["RMS", "RMS+MLF"]
+
+[processor.ground]
+host = "station"
+cpu = 0
+
+[feedback.airframe]
+algorithm = "FC-U"
+utilisation = "60%"
+divide = "value"
+measure = "lanes"
+period = "200ms"
+
+[operation.track]
+on = "airframe"
+rate = ["5Hz", "50Hz"]
+wcet = "4ms"
+importance = 1
+
+[operation.fly]
+on = "airframe"
+rate = ["5Hz", "50Hz"]
+wcet = "4ms"
+importance = 2
+
+[operation.show]
+on = "ground"
+every = "20ms"
+wcet = "0.1ms"
+
+[condition.battery]
+value = 80
+
+[contract.power]
+on = "ground"
+period = "20ms"
+watch = {{ battery = {{ of = "condition.battery" }} }}
+
+[[contract.power.region]]
+name = "saving"
+enter = "battery < 20"
+do = [{{ set = "operation.track.importance", to = 9 }}, {{ set = "feedback.airframe.utilisation", to = "24%" }}, {{ set = "processor.airframe.strategy", to = "RMS+MLF" }}]
+
+[[contract.power.region]]
+name = "normal"
+
+[contract.effect]
+on = "airframe"
+watch = {{ second = {{ of = "processor.airframe.strategy" }}, track = {{ of = "operation.track.rate", over = "1s" }}, fly = {{ of = "operation.fly.rate", over = "1s" }} }}
+
+[[contract.effect.region]]
+name = "set"
+enter = "second > 0.5 && track > 25 && fly < 15"
+
+[[contract.effect.region]]
+name = "declared"
+enter = "second < 0.5 && track > 25 && fly > 25"
+
+[[contract.effect.region]]
+name = "other"
+
+[[epoch]]
+at = "20s"
+set = {{ "condition.battery.value" = 10 }}
+
+[[epoch]]
+at = "40s"
+set = {{ "condition.battery.value" = 90 }}
+"#
+    )
+}
+
+#[test]
+fn a_contract_of_another_host_sets_importance_set_point_and_strategy() {
+    let _alone = alone();
+    let place = Place::new();
+    let cpu = usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1));
+    place.write("two.toml", remote_settings("60s", cpu));
+    let json = place.hyoshi("sim two.toml --format json").json();
+    assert_eq!(regions_of(&json, "effect"), ["other", "declared", "other", "set", "other", "declared"]);
+    let at = |host: &str| format!("unix:{}/{host}.sock", place.path().display());
+    let words = |host: &str| {
+        let control = at(host).replace("unix:", "");
+        format!("run two.toml --host {host} --control {control} --record {host}.hyo --no-report --format json")
+    };
+    // Without the epochs that change the condition.
+    let text = remote_settings("120s", cpu);
+    place.write("two.toml", text.split("[[epoch]]").next().unwrap());
+    let (mut drone, station) = (start(&place, &words("drone")), start(&place, &words("station")));
+    let mut until_effect = |region: &str| {
+        until(region, || {
+            drone.goes_on();
+            let listed = place.hyoshi(&format!("contract list --at {} --format json", at("drone")));
+            let all = (listed.code == 0).then(|| listed.json()["contracts"].as_array().unwrap().clone())?;
+            all.into_iter().find(|one| one["contract"] == "effect" && one["regions"][0] == region)
+        })
+    };
+    until_effect("declared");
+    place.hyoshi(&format!("contract set battery 10 --at {}", at("station"))).exits(0);
+    until_effect("set");
+    place.hyoshi(&format!("contract set battery 80 --at {}", at("station"))).exits(0);
+    until_effect("declared");
+    for (host, run) in [("drone", drone), ("station", station)] {
+        place.hyoshi(&format!("node stop --at {}", at(host))).exits(0);
+        run.end(host);
+        place.hyoshi(&format!("trace replay {host}.hyo")).exits(0);
+    }
+}

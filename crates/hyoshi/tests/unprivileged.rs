@@ -28,7 +28,7 @@ fn contracts_of_another_users_run_are_kept() {
     let place = open_place();
     place.write(
         "system.toml",
-        "duration = '60s'\n[operation.a]\nevery = '20ms'\nwcet = '1ms'\n[condition.battery]\nvalue = 80\n[contract.power]\n\
+        "name = 'power'\nduration = '60s'\n[operation.a]\nevery = '20ms'\nwcet = '1ms'\n[condition.battery]\nvalue = 80\n[contract.power]\n\
          watch = { battery = { of = 'condition.battery' } }\n[[contract.power.region]]\nname = 'low'\n\
          enter = 'battery < 20'\n[[contract.power.region]]\nname = 'normal'\n",
     );

@@ -289,7 +289,7 @@ fn has_known_parts(contents: &Contents, contract: &Contract) -> bool {
             ContractAction::LimitLevel { operation, most } => {
                 is_known(operation) && usize::from(*most) < contents.operation(*operation).levels.len()
             }
-            ContractAction::Disable { operation } => is_known(operation),
+            ContractAction::Disable { operation } | ContractAction::Enable { operation } => is_known(operation),
             ContractAction::Admission { operation, .. } => {
                 is_known(operation) && contents.operation(*operation).standby
             }

@@ -175,6 +175,11 @@ pub enum ContractAction {
         /// The operation.
         operation: OperationId,
     },
+    /// The operation is not disabled by outer regions, nor by contracts with a lower precedence.
+    Enable {
+        /// The operation.
+        operation: OperationId,
+    },
     /// A setting has this value.
     Set {
         /// The setting.
@@ -327,8 +332,8 @@ impl ExternalAction {
 }
 
 impl ContractAction {
-    /// How reports name what happens when the region begins: a text that it reports, `admit zoom`, `call land`. `None` if
-    /// it only sets something while the region is active.
+    /// How reports name what happens when the region begins: a text that it reports, `admit zoom`, `call land`,
+    /// `feedback.main.utilisation = 50%`. `None` if it limits or disables an operation.
     pub fn at_begin(&self, contents: &Contents) -> Option<String> {
         match self {
             ContractAction::Report { text } => Some(text.to_string()),
@@ -337,11 +342,14 @@ impl ContractAction {
                 let what = if *admit { "admit" } else { "withdraw" };
                 Some(format!("{what} {}", contents.operation(*operation).name))
             }
+            ContractAction::Set { setting, to } => {
+                Some(format!("{} = {}", setting.address(contents), setting.text(contents, *to)))
+            }
             ContractAction::LimitPeriod { .. }
             | ContractAction::LimitLegs { .. }
             | ContractAction::LimitLevel { .. }
             | ContractAction::Disable { .. }
-            | ContractAction::Set { .. } => None,
+            | ContractAction::Enable { .. } => None,
         }
     }
 }
@@ -503,6 +511,7 @@ impl Contract {
             match action {
                 ContractAction::LimitPeriod { operation, .. } => _ = limited.insert(*operation),
                 ContractAction::Disable { operation }
+                | ContractAction::Enable { operation }
                 | ContractAction::LimitLegs { operation, .. }
                 | ContractAction::LimitLevel { operation, .. }
                 | ContractAction::Admission { operation, .. } => _ = set.insert(*operation),
@@ -615,6 +624,7 @@ impl Contents {
                     follow[operation.index()] = true;
                 }
                 ContractAction::LimitLevel { .. }
+                | ContractAction::Enable { .. }
                 | ContractAction::Set { .. }
                 | ContractAction::Admission { .. }
                 | ContractAction::Report { .. }

@@ -522,6 +522,9 @@ fn region_keys(
         ContractAction::Disable { operation } => {
             table(alloc::vec![("set", set(operation, "enabled")), ("to", "false".to_string())])
         }
+        ContractAction::Enable { operation } => {
+            table(alloc::vec![("set", set(operation, "enabled")), ("to", "true".to_string())])
+        }
         ContractAction::Set { setting, to } => match setting {
             ContractSetting::Importance(operation) => {
                 table(alloc::vec![("set", set(operation, "importance")), ("to", to.to_string())])

@@ -58,7 +58,7 @@ const SYSTEM: &str = "name = 'contracts'
     name = 'mute'
     enter = 'stale(late)'
     latch = true
-    do = [{ set = 'operation.log.enabled', to = false }]
+    do = [{ set = 'operation.log.enabled', to = false }, { set = 'operation.draw.enabled', to = true }]
     [[contract.load.region.region]]
     name = 'quiet'
     [[contract.load.region]]

@@ -52,7 +52,7 @@ pub struct RegionChangeSummary {
     pub to: Option<String>,
     /// The values of the conditions at this time.
     pub conditions: Vec<ConditionSummary>,
-    /// The texts that the region reports, and its actions outside of the dispatcher.
+    /// The texts that the region reports, its settings with one value, and its actions outside of the dispatcher.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<String>,
 }

@@ -122,6 +122,35 @@ fn an_inner_region_sets_an_importance_instead_of_the_outer_one() {
     assert!(first_runs(&run(&format!("{EQUAL}{inner}"))).iter().all(|(_, first)| *first == 0));
 }
 
+#[test]
+fn an_inner_region_or_a_higher_precedence_enables_what_others_disable() {
+    let set = |to: bool| format!("{{ set = 'operation.a.enabled', to = {to} }}");
+    let inner = format!("enter = 'mode > 0.5'\nregion = [{{ name = 'in', do = [{}] }}]\n", set(true));
+    let disable = |keys: &str| contract("disable", keys, &set(false));
+    let enable = |keys: &str| contract("enable", keys, &set(true));
+    // Only an epoch's `enabled` stays.
+    let epoch = "[[epoch]]\nat = '0s'\nset = { 'operation.a.enabled' = false }\n";
+    for (contracts, first_while_on) in [
+        (disable(""), 1),
+        (disable("on = 'other'").replace("enter = 'mode > 0.5'\n", &inner), 0),
+        (disable("") + &enable("precedence = 1"), 0),
+        (disable("") + &enable("precedence = 1\non = 'other'"), 0),
+        (disable("precedence = 1") + &enable(""), 1),
+        (disable("") + &enable(""), 1),
+        (enable("") + &disable(""), 0),
+    ] {
+        let found = first_runs(&run(&format!("{EQUAL}{contracts}")));
+        let on: Vec<_> = found.iter().filter(|(at, _)| is_on(*at) == Some(true)).collect();
+        let off: Vec<_> = found.iter().filter(|(at, _)| is_on(*at) == Some(false)).collect();
+        assert!(on.len() > 80 && on.iter().all(|(_, first)| *first == first_while_on), "{contracts}");
+        assert!(off.iter().all(|(_, first)| *first == 0), "{contracts}");
+    }
+    let text = format!("name = 'x'\n{EQUAL}{}{epoch}{MODE}", enable("")).replace("value = 0", "value = 1");
+    let system = read(&text, "x.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let all = events(&system, Instant::ZERO + Span::from_secs(1));
+    assert!(first_runs(&all).iter().all(|(_, first)| *first == 1));
+}
+
 /// The mean rate of an operation's releases between two instants, in hertz.
 fn rate(all: &Events, id: u32, from: f64, to: f64) -> f64 {
     let release = |(.., event): &(ProcessorId, Instant, TraceEvent)| match event {

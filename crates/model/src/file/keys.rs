@@ -1234,7 +1234,7 @@ const ACTION: &[Key] = &[
         "set",
         Kind::Text,
         Described("another action"),
-        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, level, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\", \"reservation.NAME.importance\", \"link.A-B.dscp\" or \"delegate.NAME.OPERATION\".",
+        "The setting: \"operation.NAME.KEY\" (rate, repeat.legs, level, enabled or importance), \"feedback.NAME.KEY\" (utilisation or miss_ratio), \"processor.NAME.strategy\", \"reservation.NAME.KEY\" (importance, weight, least, rate, cap or floor), \"link.A-B.dscp\" or \"delegate.NAME.OPERATION\".",
     ),
     key("most", Kind::Limit(1, 65_535), Described("no limit"), "The greatest rate, number of legs or service level."),
     key("least", Kind::Rate, Described("no limit"), "The least rate."),
@@ -1242,7 +1242,7 @@ const ACTION: &[Key] = &[
         "to",
         Kind::SettingValue,
         Described("an error without limits"),
-        "The value: `false` disables the operation; a number is an importance; a text is a set point, a strategy, a DSCP or the behaviour of a delegate.",
+        "The value: `false` disables the operation; a number is an importance or a weight; a text is a set point, a share or time of a reservation, a strategy, a DSCP or the behaviour of a delegate.",
     ),
     key(
         "call",

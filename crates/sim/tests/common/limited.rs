@@ -109,6 +109,7 @@ fn actions(
         let legs = |id: &OperationId| system.epochs[0].settings[id.index()].legs;
         let several: Vec<OperationId> = all.iter().copied().filter(|id| legs(id) > 1).collect();
         match choose.below(6) {
+            0 if choose.one_in(4) => actions.push(ContractAction::Enable { operation: choose.of(all) }),
             0 => actions.push(ContractAction::Disable { operation: choose.of(all) }),
             1 | 2 if !several.is_empty() => {
                 let operation = choose.of(&several);
@@ -168,7 +169,8 @@ pub fn forget(contents: &mut Contents, id: OperationId) -> bool {
             match action {
                 ContractAction::LimitPeriod { operation, .. }
                 | ContractAction::LimitLegs { operation, .. }
-                | ContractAction::Disable { operation } => {
+                | ContractAction::Disable { operation }
+                | ContractAction::Enable { operation } => {
                     if *operation == id {
                         return false;
                     }

@@ -106,20 +106,28 @@ pub(crate) struct OperationLimits {
     pub legs: u16,
     /// The place of the greatest service level.
     pub level: u8,
-    pub disabled: bool,
+    /// `None`: no region enables or disables it.
+    pub enabled: Option<bool>,
+}
+
+impl OperationLimits {
+    /// Whether nothing releases the operation.
+    pub fn is_disabled(&self) -> bool {
+        self.enabled == Some(false)
+    }
 }
 
 impl OperationLimits {
     pub const NONE: OperationLimits =
-        OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, level: u8::MAX, disabled: false };
+        OperationLimits { period: SettingLimits::NONE, legs: u16::MAX, level: u8::MAX, enabled: None };
 
-    /// These, restricted by those of a higher precedence.
+    /// These, restricted by those of a higher precedence, or of an outer region. Its `enabled` stays.
     fn within(self, higher: OperationLimits) -> OperationLimits {
         OperationLimits {
             period: self.period.within(higher.period),
             legs: self.legs.min(higher.legs),
             level: self.level.min(higher.level),
-            disabled: self.disabled || higher.disabled,
+            enabled: higher.enabled,
         }
     }
 
@@ -167,7 +175,10 @@ fn limits_of(
             (one(operation), OperationLimits { level: *most, ..OperationLimits::NONE })
         }
         ContractAction::Disable { operation } => {
-            (one(operation), OperationLimits { disabled: true, ..OperationLimits::NONE })
+            (one(operation), OperationLimits { enabled: Some(false), ..OperationLimits::NONE })
+        }
+        ContractAction::Enable { operation } => {
+            (one(operation), OperationLimits { enabled: Some(true), ..OperationLimits::NONE })
         }
         ContractAction::Set { .. }
         | ContractAction::Admission { .. }
@@ -323,6 +334,10 @@ impl ProcessorContracts {
         for one in self.all.iter().rev() {
             for (place, to) in one.role.active().flat_map(|region| &one.settings[usize::from(region)]) {
                 self.settings.set(*place, *to);
+            }
+            for (place, limits) in one.role.active().flat_map(|region| &one.actions[usize::from(region)]) {
+                let combined = &mut self.limited[*place as usize].1;
+                combined.enabled = limits.enabled.or(combined.enabled);
             }
         }
     }

@@ -39,8 +39,8 @@ pub(super) struct Set {
     /// What to change
     #[arg(value_enum)]
     what: What,
-    /// The new value: a number, the name of a group, yes or no, or for the period a time, such as 33ms, or auto; for the
-    /// least budget a time, or none
+    /// The new value: a number, the name of a group, or yes or no. For the period: a time, such as 33ms, or auto. For the
+    /// least budget: a time, or none
     value: String,
 }
 

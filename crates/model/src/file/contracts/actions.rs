@@ -145,11 +145,12 @@ impl ContractReader<'_, '_> {
             }
             _ => {
                 let to = table.required(log, "to", InputValue::truth)?;
-                if keys(&["least", "most"]) || to.value {
-                    log.error(set.place, "a contract can only disable an operation").help(KNOWN);
-                    return None;
-                }
-                Some(found.into_iter().map(|operation| ContractAction::Disable { operation }).collect())
+                must_set(log, &table)?;
+                let action = |operation| match to.value {
+                    true => ContractAction::Enable { operation },
+                    false => ContractAction::Disable { operation },
+                };
+                Some(found.into_iter().map(action).collect())
             }
         }
     }
@@ -323,7 +324,9 @@ fn setting_of(action: &ContractAction) -> Option<(&'static str, u32)> {
         ContractAction::LimitPeriod { operation, .. } => ("`rate` of this operation", operation.0),
         ContractAction::LimitLegs { operation, .. } => ("`repeat.legs` of this operation", operation.0),
         ContractAction::LimitLevel { operation, .. } => ("`level` of this operation", operation.0),
-        ContractAction::Disable { operation } => ("`enabled` of this operation", operation.0),
+        ContractAction::Disable { operation } | ContractAction::Enable { operation } => {
+            ("`enabled` of this operation", operation.0)
+        }
         ContractAction::Admission { operation, .. } => ("the admission of this operation", operation.0),
         ContractAction::Set { setting, .. } => match setting {
             ContractSetting::Importance(operation) => ("`importance` of this operation", operation.0),

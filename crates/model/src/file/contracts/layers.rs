@@ -35,7 +35,7 @@ fn address(contents: &Contents, action: &ContractAction) -> Option<String> {
         ContractAction::LimitPeriod { operation, .. } => of(*operation, "rate"),
         ContractAction::LimitLegs { operation, .. } => of(*operation, "repeat.legs"),
         ContractAction::LimitLevel { operation, .. } => of(*operation, "level"),
-        ContractAction::Disable { operation } => of(*operation, "enabled"),
+        ContractAction::Enable { operation } | ContractAction::Disable { operation } => of(*operation, "enabled"),
         ContractAction::Set { setting, .. } => Some(setting.address(contents)),
         ContractAction::External(ExternalAction::Call { .. } | ExternalAction::Run { .. }) => None,
         ContractAction::External(action) => {
