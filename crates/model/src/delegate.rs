@@ -27,6 +27,8 @@ pub struct ServantDelegate {
     pub object: u16,
     /// The behaviours of operations of its interface, by name; [`ALL_OPERATIONS`] for all others. The default is to pass.
     pub behaviours: Vec<(Box<str>, ServantBehaviour)>,
+    /// The object for [`ServantBehaviour::Redirect`]: `IOR:` or `corbaloc:`.
+    pub redirect: Option<Box<str>>,
 }
 
 impl ServantDelegate {
@@ -53,6 +55,8 @@ pub enum ServantBehaviour {
     Refuse(DelegateException),
     /// Passes some of them, and raises TRANSIENT for the others. Other oneways are dropped.
     Thin(Thinning),
+    /// Forwards their clients to the object of [`ServantDelegate::redirect`]. Oneways pass.
+    Redirect,
 }
 
 /// The exceptions of delegates.
@@ -132,10 +136,10 @@ impl DelegateTotals {
     }
 }
 
-const HELP: &str = "write \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\" or \"thin:10Hz\"";
+const HELP: &str = "write \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\", \"thin:10Hz\" or \"redirect\"";
 
 /// The behaviours of proxies and stubs that a servant's delegate cannot have.
-const OF_CLIENTS: [&str; 4] = ["redirect", "delay", "mark", "cached"];
+const OF_CLIENTS: [&str; 3] = ["delay", "mark", "cached"];
 
 impl FromStr for ServantBehaviour {
     type Err = String;
@@ -153,6 +157,10 @@ impl FromStr for ServantBehaviour {
                 })
             }
             ("thin", Some(thinning)) => thinning.parse().map(ServantBehaviour::Thin),
+            ("redirect", None) => Ok(ServantBehaviour::Redirect),
+            ("redirect", Some(_)) => {
+                Err("\"redirect\" contains no reference; write it as `redirect` of the delegate".into())
+            }
             (name, _) if OF_CLIENTS.contains(&name) => {
                 Err(format!("a servant's delegate cannot {}; {HELP}", verb(name)))
             }
@@ -183,6 +191,7 @@ impl fmt::Display for ServantBehaviour {
             ServantBehaviour::Pass => f.write_str("pass"),
             ServantBehaviour::Refuse(refusal) => write!(f, "refuse:{}", DelegateException::ALL[*refusal as usize].1),
             ServantBehaviour::Thin(thinning) => write!(f, "thin:{thinning}"),
+            ServantBehaviour::Redirect => f.write_str("redirect"),
         }
     }
 }
@@ -197,9 +206,15 @@ mod tests {
 
     #[test]
     fn behaviours_are_read_as_they_are_written() {
-        for text in
-            ["pass", "refuse:TRANSIENT", "refuse:NO_PERMISSION", "refuse:NO_RESOURCES", "thin:1/4", "thin:100ms"]
-        {
+        for text in [
+            "pass",
+            "refuse:TRANSIENT",
+            "refuse:NO_PERMISSION",
+            "refuse:NO_RESOURCES",
+            "thin:1/4",
+            "thin:100ms",
+            "redirect",
+        ] {
             assert_eq!(text.parse::<ServantBehaviour>().unwrap().to_string(), text);
         }
         assert_eq!("refuse".parse(), Ok(ServantBehaviour::Refuse(DelegateException::Transient)));
@@ -214,6 +229,7 @@ mod tests {
             ("cached:1s", "a servant's delegate cannot answer from a cache; write"),
             ("refuse:TIMEOUT", "write one of TRANSIENT, NO_PERMISSION, NO_RESOURCES"),
             ("thin:0/3", "write a rate such as 10Hz"),
+            ("redirect:IOR:0", "write it as `redirect` of the delegate"),
         ] {
             let error = text.parse::<ServantBehaviour>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -305,6 +305,9 @@ fn write_delegate(text: &mut String, system: &System, delegate: &ServantDelegate
     if !behaviours.is_empty() {
         line(text, "behaviour", format!("{{ {} }}", behaviours.join(", ")));
     }
+    if let Some(redirect) = &delegate.redirect {
+        line(text, "redirect", quoted(redirect));
+    }
 }
 
 fn client(ceiling: &ClientCeiling) -> String {

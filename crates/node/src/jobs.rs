@@ -74,7 +74,7 @@ use crate::idl::hyoshi_node as wire;
 use crate::offset::Estimate;
 use crate::peers::{NodePeers, PeerClocks};
 use crate::rates::beyond_rate;
-use crate::servant_delegates::{PassedRequest, RequestDelegate};
+use crate::servant_delegates::{PassedRequest, RequestDelegate, TurnedAway};
 use crate::threads::thread_id;
 
 /// The requests of one processor's objects; see the [module](self). Clones share them.
@@ -491,7 +491,8 @@ impl Order for JobOrder {
         // Last: it does not count requests beyond the limits of their clients.
         let passed = match delegate.map(|delegate| delegate.admit(named, !request.wants_reply())).transpose() {
             Ok(passed) => passed,
-            Err(exception) => return request.refuse(exception),
+            Err(TurnedAway::Raise(exception)) => return request.refuse(exception),
+            Err(TurnedAway::Forward(ior)) => return request.forward(&ior),
         };
         let mut arrived = self.0.arrived.lock();
         if arrived.requests.len() < arrived.requests.capacity() {

@@ -27,7 +27,7 @@ use crate::jobs::{JobOrder, ServedLane};
 use crate::operators::{build, close_to_others, listen};
 use crate::peers::{NodeError, NodePeers};
 use crate::rates::{ClientGate, ServedRates};
-use crate::servant_delegates::ServantDelegates;
+use crate::servant_delegates::{ServantDelegates, reference};
 
 /// Activates a servant under an id, with a binding to an order. With an ORB, also publishes it under that id.
 type Activate = Arc<dyn Fn(&Adapter, &str, u32, Option<&Orb>) -> Result<Ior, AdapterError> + Send + Sync>;
@@ -146,6 +146,13 @@ pub enum ServantError {
         /// Those of the interface.
         known: Vec<String>,
     },
+    /// A delegate redirects requests to a reference that is wrong.
+    Reference {
+        /// The name of the delegate.
+        delegate: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The program has two servants for it.
     Twice {
         /// Its name.
@@ -176,6 +183,10 @@ impl fmt::Display for ServantError {
                     "delegate `{delegate}` has a behaviour for `{operation}`, but the interface of its object has no such operation; it has {known}"
                 )
             }
+            ServantError::Reference { delegate, why } => write!(
+                f,
+                "`redirect` of delegate `{delegate}` is not a reference: {why}; write IOR:... or corbaloc::HOST:PORT/KEY"
+            ),
             ServantError::Twice { object } => write!(f, "the program has two servants for object `{object}`"),
         }
     }
@@ -255,11 +266,16 @@ impl Objects {
     }
 }
 
-/// Checks the operations of delegates: the file does not know the interfaces.
+/// Checks the references and operations of delegates: the file does not know the interfaces.
 fn check_operations(
     system: &System,
     interface: impl Fn(&str) -> Option<&'static [&'static str]>,
 ) -> Result<(), ServantError> {
+    for one in &system.delegates {
+        if let Some(Err(why)) = one.redirect.as_deref().map(reference) {
+            return Err(ServantError::Reference { delegate: one.name.clone(), why });
+        }
+    }
     let declared = (0u16..).zip(&system.delegates);
     let declared = declared.flat_map(|(place, one)| one.behaviours.iter().map(move |(name, _)| (place, &**name)));
     let actions = system.contracts.iter().flat_map(Contract::external_actions);

@@ -17,6 +17,7 @@ use hyoshi_orb::{SystemException, SystemKind, minor};
 use hyoshi_os::PiMutex;
 use hyoshi_os::clock::monotonic;
 use hyoshi_runtime::DelegateAccess;
+use hyoshi_wire::ior::{Ior, ObjectUrl};
 
 /// The delegates of the objects that this program serves.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +28,18 @@ pub(crate) struct ServantDelegates(Arc<Vec<Arc<RequestDelegate>>>);
 pub(crate) struct RequestDelegate {
     place: u16,
     declared: ServantDelegate,
+    /// Where it redirects requests.
+    redirect: Option<Arc<Ior>>,
     state: PiMutex<Delegates>,
+}
+
+/// The answer to a request that a delegate does not pass on.
+#[derive(Debug)]
+pub(crate) enum TurnedAway {
+    /// An exception.
+    Raise(SystemException),
+    /// Its client shall call this object.
+    Forward(Arc<Ior>),
 }
 
 /// A request that a delegate has passed on. Dropped without an outcome, it has failed.
@@ -86,7 +98,8 @@ impl DelegateAccess for ServantDelegates {
 impl RequestDelegate {
     fn new(place: u16, declared: &ServantDelegate, operations: &[&str]) -> Self {
         let state = PiMutex::new(Delegates::of_interface(operations.iter().copied()));
-        let delegate = RequestDelegate { place, declared: declared.clone(), state };
+        let redirect = declared.redirect.as_deref().and_then(|text| reference(text).ok()).map(Arc::new);
+        let delegate = RequestDelegate { place, declared: declared.clone(), redirect, state };
         declared.behaviours.iter().for_each(|(operation, _)| delegate.set(operation, None));
         delegate
     }
@@ -94,12 +107,13 @@ impl RequestDelegate {
     /// Sets a behaviour, or that of the file.
     fn set(&self, operation: &str, behaviour: Option<ServantBehaviour>) {
         let of_file = || self.declared.behaviours.iter().find(|(one, _)| **one == *operation).map(|(_, one)| *one);
-        let behaviour = behaviour.or_else(of_file);
+        let of_servant = |behaviour| Behaviour::of_servant(behaviour, self.declared.redirect.as_deref());
+        let behaviour = behaviour.or_else(of_file).map(of_servant);
         let mut state = self.state.lock();
         if operation == ALL_OPERATIONS {
-            state.set_others(behaviour.unwrap_or_default().into());
+            state.set_others(behaviour.unwrap_or_default());
         } else {
-            state.set(operation, behaviour.map(Behaviour::from));
+            state.set(operation, behaviour);
         }
     }
 
@@ -107,8 +121,8 @@ impl RequestDelegate {
     ///
     /// # Errors
     ///
-    /// The exception for its client.
-    pub fn admit(self: &Arc<Self>, operation: &str, is_oneway: bool) -> Result<PassedRequest, SystemException> {
+    /// The answer to its client.
+    pub fn admit(self: &Arc<Self>, operation: &str, is_oneway: bool) -> Result<PassedRequest, TurnedAway> {
         let (began, id, decision) = {
             let mut state = self.state.lock();
             // Under the lock: times of requests must not go back.
@@ -118,12 +132,30 @@ impl RequestDelegate {
         };
         let outcome = DelegateOutcome::Failed;
         match decision {
-            DelegateDecision::Refuse(exception) => Err(exception),
+            DelegateDecision::Refuse(exception) => Err(TurnedAway::Raise(exception)),
             // No reply is sent.
-            DelegateDecision::Drop => Err(SystemKind::Transient.not_done(minor::DELEGATE)),
+            DelegateDecision::Drop => Err(TurnedAway::Raise(SystemKind::Transient.not_done(minor::DELEGATE))),
+            // A oneway has no reply that could forward its client.
+            DelegateDecision::Redirect if !is_oneway && let Some(ior) = &self.redirect => {
+                Err(TurnedAway::Forward(ior.clone()))
+            }
             _ => Ok(PassedRequest { delegate: self.clone(), id, began, outcome, is_oneway }),
         }
     }
+}
+
+/// The object of a reference: `IOR:` or `corbaloc:`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub(crate) fn reference(text: &str) -> Result<Ior, String> {
+    let ior = match text.parse::<ObjectUrl>().map_err(|error| error.to_string())? {
+        ObjectUrl::Ior(ior) => Some(ior),
+        ObjectUrl::Corbaloc(corbaloc) => corbaloc.ior("").map_err(|error| error.to_string())?,
+        ObjectUrl::Corbaname(_) => None,
+    };
+    ior.filter(|ior| !ior.is_nil()).ok_or_else(|| "it names no object".to_owned())
 }
 
 impl PassedRequest {

@@ -51,6 +51,9 @@ fn install(
     let plan = Arc::new(Plan::new(&system, &Strategies::built_in()).unwrap());
     let mut objects = Objects::new();
     objects.add::<dyn Tracker>("map", servant.clone());
+    if system.objects.len() > 1 {
+        objects.add::<dyn Tracker>("spare", Arc::new(Servant::default()));
+    }
     let (node, installed) = objects.install(&system, None, Node::new(system.clone(), plan))?;
     Ok((system, node, installed))
 }
@@ -172,6 +175,54 @@ fn contracts_watch_the_latency_failures_and_rate_of_a_delegate() {
         readings == [ConditionReading::Stale, ConditionReading::Stale, ConditionReading::Fresh(0.0)]
     });
     assert!(is_in("well"));
+    running.stop(&mut |_, _, _| ());
+    drop(serving);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_region_redirects_the_clients_of_a_failing_object_and_they_return_after_it() {
+    let folder = folder();
+    let spare = folder.join("spare.sock");
+    let rest = format!(
+        "[operation.spare]
+        called = true
+        deadline = '5s'
+        wcet = '0.1ms'
+        [object.spare]
+        operation = 'spare'
+        endpoints = ['unix/{spare}']
+        [delegate.front]
+        object = 'map'
+        redirect = 'corbaloc:omniunix:{spare}:/spare'
+        [condition.mode]
+        value = 0
+        [contract.door]
+        period = '10ms'
+        watch = {{ mode = {{ of = 'condition.mode' }} }}
+        [[contract.door.region]]
+        name = 'away'
+        enter = 'mode > 0'
+        do = [{{ set = 'delegate.front.*', to = 'redirect' }}]
+        [[contract.door.region]]
+        name = 'here'",
+        spare = spare.display()
+    );
+    let text = text(&folder.join("map.sock"), &rest);
+    let wrong = text.replace("corbaloc:omniunix:", "corbalock:");
+    let error = install(&wrong, &Arc::default()).err().unwrap().to_string();
+    assert!(error.contains("`redirect` of delegate `front`") && error.contains("corbaloc::HOST:PORT/KEY"), "{error}");
+    let Run { servant, serving, running, contracts, map } = run(&text);
+    servant.failing.store(true, Ordering::Relaxed);
+    assert!(map.nothing().is_err());
+    contracts.set("mode", 1.0).unwrap();
+    until("the other object answers", || map.nothing().is_ok());
+    let system = read(&text, "map.toml", None).unwrap().system;
+    contracts.set("mode", 0.0).unwrap();
+    // Clients that were forwarded stay with the other object; others call this one.
+    until("the file's behaviour applies again", || {
+        object::<dyn Tracker>(&system, "map").unwrap().nothing().is_err() && map.nothing().is_ok()
+    });
     running.stop(&mut |_, _, _| ());
     drop(serving);
     std::fs::remove_dir_all(folder).unwrap();

@@ -18,7 +18,14 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, objects: &[ServedObject]) -> 
     }
     let mut delegates: Vec<(ServantDelegate, Place)> = Vec::new();
     for (name, table) in tables {
-        let behaviours = behaviours(log, &table);
+        let redirect = table.given(log, "redirect", InputValue::text);
+        if let Some(long) = redirect.as_ref().filter(|given| given.value.len() > limits::REFERENCE) {
+            log.error(long.place, format!("the reference has {} bytes", long.value.len()))
+                .help(format!("write one of at most {}, such as a corbaloc:", limits::REFERENCE));
+            continue;
+        }
+        let redirect = redirect.map(|given| Box::from(given.value));
+        let behaviours = behaviours(log, &table, redirect.is_some());
         let Some(given) = table.read(log, "object", InputValue::text) else { continue };
         let Some(object) = names.find(log, given) else { continue };
         let object = object as u16;
@@ -28,12 +35,12 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, objects: &[ServedObject]) -> 
                 .help("write the behaviours of all its operations in one delegate");
             continue;
         }
-        delegates.push((ServantDelegate { name: name.value.into(), object, behaviours }, given.place));
+        delegates.push((ServantDelegate { name: name.value.into(), object, behaviours, redirect }, given.place));
     }
     delegates.into_iter().map(|(delegate, _)| delegate).collect()
 }
 
-fn behaviours(log: &mut Log, table: &Table<'_>) -> Vec<(Box<str>, ServantBehaviour)> {
+fn behaviours(log: &mut Log, table: &Table<'_>, redirects: bool) -> Vec<(Box<str>, ServantBehaviour)> {
     let given = table.given(log, "behaviour", |given| given.table(SUCH_AS));
     let Some(given) = given else { return Vec::new() };
     if given.value.len() > limits::BEHAVIOURS {
@@ -48,7 +55,7 @@ fn behaviours(log: &mut Log, table: &Table<'_>) -> Vec<(Box<str>, ServantBehavio
         match InputValue::of(value.get_ref()).text() {
             Ok(text) => {
                 let is_known = operation_name(log, AtPlace::new(name, operation.span().into()));
-                let behaviour = behaviour(log, AtPlace::new(text, place));
+                let behaviour = behaviour(log, AtPlace::new(text, place), redirects);
                 behaviours.extend(behaviour.filter(|_| is_known).map(|behaviour| (Box::from(&**name), behaviour)));
             }
             Err(complaint) => log_complaint(log, name, place, complaint),
@@ -68,9 +75,13 @@ pub(super) fn operation_name(log: &mut Log, name: AtPlace<&str>) -> bool {
     is_name || name.value == ALL_OPERATIONS
 }
 
-/// `"thin:10Hz"`; `None`, logged, if it is wrong.
-pub(super) fn behaviour(log: &mut Log, text: AtPlace<&str>) -> Option<ServantBehaviour> {
+/// `"thin:10Hz"`; `None`, logged, if it is wrong. `redirects`: the delegate has a reference for it.
+pub(super) fn behaviour(log: &mut Log, text: AtPlace<&str>, redirects: bool) -> Option<ServantBehaviour> {
     let error = match text.value.parse() {
+        Ok(ServantBehaviour::Redirect) if !redirects => {
+            "the delegate has no reference to redirect to; write redirect = \"corbaloc::HOST:PORT/KEY\" in its table"
+                .into()
+        }
         Ok(behaviour) => return Some(behaviour),
         Err(error) => error,
     };

@@ -1020,7 +1020,13 @@ const DELEGATE: &[Key] = &[
         "behaviour",
         Kind::Behaviours,
         Described("all requests pass"),
-        "By operation of its interface, or \"*\" for all other operations: \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\" or \"thin:10Hz\".",
+        "By operation of its interface, or \"*\" for all other operations: \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\", \"thin:10Hz\" or \"redirect\".",
+    ),
+    key(
+        "redirect",
+        Kind::Text,
+        Described("none"),
+        "The object for the behaviour \"redirect\": a reference, \"IOR:...\" or \"corbaloc:...\".",
     ),
 ];
 

@@ -50,6 +50,8 @@ pub const ACTIONS: usize = 256;
 /// The most delegates of a system, and operations of one with a behaviour.
 pub const DELEGATES: usize = 256;
 pub const BEHAVIOURS: usize = 64;
+/// The longest reference, in bytes.
+pub const REFERENCE: usize = 8192;
 /// The shortest time between two evaluations of a contract.
 pub const CONTRACT_PERIOD: Span = Span::from_millis(10);
 /// Words and bytes of a command that a contract runs.

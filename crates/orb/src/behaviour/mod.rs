@@ -84,14 +84,16 @@ fn span(text: &str) -> Result<Span, String> {
     quantity::span(text).map_err(|error| format!("\"{text}\" {error}; {}", error.remedy(text)))
 }
 
-impl From<ServantBehaviour> for Behaviour {
-    fn from(behaviour: ServantBehaviour) -> Self {
+impl Behaviour {
+    /// That of a servant's delegate. `redirect` is its reference for [`ServantBehaviour::Redirect`].
+    pub fn of_servant(behaviour: ServantBehaviour, redirect: Option<&str>) -> Self {
         match behaviour {
             ServantBehaviour::Pass => Behaviour::Pass,
             ServantBehaviour::Refuse(DelegateException::Transient) => Behaviour::Refuse(SystemKind::Transient),
             ServantBehaviour::Refuse(DelegateException::NoPermission) => Behaviour::Refuse(SystemKind::NoPermission),
             ServantBehaviour::Refuse(DelegateException::NoResources) => Behaviour::Refuse(SystemKind::NoResources),
             ServantBehaviour::Thin(thinning) => Behaviour::Thin(thinning),
+            ServantBehaviour::Redirect => Behaviour::Redirect(redirect.unwrap_or_default().to_owned()),
         }
     }
 }

@@ -20,6 +20,7 @@ use hyoshi_os::{Credentials, PiMutex};
 use hyoshi_wire::giop::{
     self, CONTEXT_HYOSHI_CALL, CONTEXT_RT_PRIORITY, Context, Message, Received, ServiceContext, ServiceContexts,
 };
+use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{ByteOrder, CharSet, DecodeError, Decoder, Encoder, SystemException, SystemKind};
 
 use super::Lane;
@@ -404,6 +405,15 @@ impl OrderedRequest {
     /// Answers it with this exception.
     pub fn refuse(mut self, exception: SystemException) {
         self.raise(exception);
+    }
+
+    /// Forwards its client to another object (LOCATION_FORWARD). It must want a reply.
+    pub fn forward(mut self, ior: &Ior) {
+        self.answer(|received, connection, to, _| {
+            to.clear();
+            to.speak(received.header().version, connection.socket.terms.chars());
+            serve::forwarded(received, ior, to);
+        });
     }
 
     fn raise(&mut self, exception: SystemException) {

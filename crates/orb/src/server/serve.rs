@@ -7,6 +7,7 @@ use hyoshi_wire::giop::{
     Addressing, CONTEXT_CODE_SETS, LocateReplyHeader, LocateRequest, LocateStatus, Message, MessageKind, Received,
     ReplyHeader, ReplyStatus, Request, Response, Transmission, message_error,
 };
+use hyoshi_wire::ior::Ior;
 use hyoshi_wire::{CharSet, Decode, DecodeError, Decoder, Encode, Encoder, SystemException, SystemKind, Version};
 
 use super::prioritize;
@@ -289,6 +290,16 @@ pub(super) fn broken(received: &Received<'_>, exception: SystemException, to: &m
             AfterMessage::Close
         }
     }
+}
+
+/// The reply that sends a request's client to another object.
+pub(super) fn forwarded(received: &Received<'_>, ior: &Ior, to: &mut Encoder) {
+    let Some(id) = received.id() else { return };
+    let header = ReplyHeader { id, status: ReplyStatus::LocationForward, contexts: &[] };
+    drop(header.begin(to).and_then(|begun| {
+        ior.encode(to)?;
+        begun.end(to)
+    }));
 }
 
 #[cfg(test)]

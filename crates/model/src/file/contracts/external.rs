@@ -136,8 +136,9 @@ impl ContractReader<'_, '_> {
             return None;
         }
         let to = table.required(log, "to", InputValue::text)?;
-        let behaviour = delegates::behaviour(log, to)?;
-        let processor = self.contents.delegates[delegate as usize].processor(self.contents);
+        let around = &self.contents.delegates[delegate as usize];
+        let behaviour = delegates::behaviour(log, to, around.redirect.is_some())?;
+        let processor = around.processor(self.contents);
         self.processor = self.processor.or(Some(processor));
         Some(ExternalAction::Behave { delegate: delegate as u16, operation: address.key.into(), behaviour })
     }
