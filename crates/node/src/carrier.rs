@@ -3,9 +3,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use hyoshi_model::{HostId, OperationId, Span};
+use hyoshi_model::{Dscp, HostId, OperationId, Span};
 use hyoshi_runtime::{IncomingCompletions, Rejected};
 use hyoshi_trace::Signal;
 
@@ -32,6 +32,34 @@ pub trait CompletionSender: Send {
     /// Sends or queues a completion in a session, without waiting for a peer that does not read. False if the
     /// completion was dropped.
     fn send(&mut self, session: u64, completion: &Signal, payload: &[u8]) -> bool;
+
+    /// Where a contract sets the class of its completions that are not critical.
+    fn class(&self) -> CarriedClass;
+}
+
+/// The class of a sender's completions that are not critical. Contracts set it while the sender sends. Clones share it.
+#[derive(Clone, Debug)]
+pub struct CarriedClass(Arc<AtomicU8>);
+
+impl CarriedClass {
+    /// Above all DSCPs.
+    const OWN: u8 = u8::MAX;
+
+    /// `None`: their own one.
+    pub fn set(&self, dscp: Option<Dscp>) {
+        self.0.store(dscp.map_or(CarriedClass::OWN, Dscp::number), Ordering::Relaxed);
+    }
+
+    /// `None`: their own one.
+    pub fn get(&self) -> Option<Dscp> {
+        Dscp::new(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Default for CarriedClass {
+    fn default() -> Self {
+        CarriedClass(Arc::new(AtomicU8::new(CarriedClass::OWN)))
+    }
 }
 
 /// The reason why a carrier cannot start.

@@ -43,7 +43,7 @@ mod strangers;
 mod threads;
 mod watched_events;
 
-pub use carrier::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender, completion};
+pub use carrier::{ArrivingCompletions, CarriedClass, CarrierError, CompletionCarrier, CompletionSender, completion};
 pub use contact::corbaloc;
 pub use control::{ClientError, KEY, NodeClient, folder, sockets};
 pub use corba_events::CorbaEvents;

@@ -22,10 +22,10 @@ impl LinkAccess for PeerLinks {
 
     fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), SettingRefusal> {
         let shared = self.0.upgrade().ok_or_else(|| SettingRefusal::last("the node has ended"))?;
-        let (at, peer) = shared.peer_at(host).ok_or_else(|| SettingRefusal::last("that host has no node"))?;
-        if shared.system.hosts[host.index()].over_zenoh().is_some() {
-            let reason = format!("completions to host `{}` use Zenoh, which has its own classes", peer.name);
-            return Err(SettingRefusal::last(reason));
+        let (at, _) = shared.peer_at(host).ok_or_else(|| SettingRefusal::last("that host has no node"))?;
+        if let Some(class) = shared.carried_classes[at].get() {
+            class.set(dscp);
+            return Ok(());
         }
         // Without it, no completions go there, or only critical ones.
         let Some(dial) = shared.bulk_dials[at].get() else { return Ok(()) };

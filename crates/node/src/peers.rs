@@ -307,6 +307,7 @@ impl NodePeers {
                 let carried = peers.carrier.as_mut().and_then(|carrier| carrier.sender(id));
                 match (carried, classes(&system, host, id)) {
                     (Some(completions), _) => {
+                        let _ = peers.shared.carried_classes[at].set(completions.class());
                         let sender = Box::new(CarriedSender { completions, outputs: *iiop(dial) });
                         let wake = departures.wake();
                         peers.send(to, cpu, PeerOutlet::new((shared, at), departures, wake, sender, false))?;

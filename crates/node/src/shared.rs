@@ -14,6 +14,7 @@ use hyoshi_trace::Signal;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::agreement::{AgreedRun, NodeProgress};
+use crate::carrier::CarriedClass;
 use crate::contact::PeerStubs;
 use crate::idl::hyoshi_node as wire;
 use crate::peer::{OtherHost, PeerLink};
@@ -49,6 +50,8 @@ pub(crate) struct NodeState {
     pub dials: Vec<OnceLock<Arc<PeerStubs>>>,
     /// By peer: the same for completions that are not critical, if these have a connection of their own.
     pub bulk_dials: Vec<OnceLock<Arc<PeerStubs>>>,
+    /// By peer: the class of completions over a [carrier](crate::CompletionCarrier).
+    pub carried_classes: Vec<OnceLock<CarriedClass>>,
     /// The parameters of threads that move between hosts.
     pub hops: HopParameters,
     /// The threads of chains.
@@ -155,6 +158,7 @@ impl NodeState {
         let wakes = peers.iter().map(|_| Arc::default()).collect();
         let dials = || peers.iter().map(|_| OnceLock::new()).collect();
         let (dials, bulk_dials) = (dials(), dials());
+        let carried_classes = peers.iter().map(|_| OnceLock::new()).collect();
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest.as_ref());
@@ -175,6 +179,7 @@ impl NodeState {
             channel,
             dials,
             bulk_dials,
+            carried_classes,
             threads: OnceLock::new(),
             wakes,
             events: PiMutex::new(VecDeque::new()),

@@ -33,7 +33,7 @@ pub trait LinkAccess: Send + Sync {
     ///
     /// # Errors
     ///
-    /// If the completions use another transport, or the kernel refuses the class.
+    /// If no node is there, or the kernel refuses the class.
     fn set_dscp(&self, host: HostId, dscp: Option<Dscp>) -> Result<(), SettingRefusal>;
 }
 

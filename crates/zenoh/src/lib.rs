@@ -38,20 +38,20 @@ use std::thread;
 use std::time::Duration;
 
 use hyoshi_model::{Endpoint, HostId, System};
-use hyoshi_node::{ArrivingCompletions, CarrierError, CompletionCarrier, CompletionSender, completion};
+use hyoshi_node::{ArrivingCompletions, CarriedClass, CarrierError, CompletionCarrier, CompletionSender, completion};
 use hyoshi_os::Spawn;
 use hyoshi_trace::Signal;
 use zenoh::matching::{MatchingListener, MatchingStatus};
 use zenoh::pubsub::{Publisher, Subscriber};
-use zenoh::qos::CongestionControl;
+use zenoh::qos::{CongestionControl, Priority};
 use zenoh::sample::{Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
 pub use config::{dialling, key_expression, receiving};
 pub use gateway::{EVENT_HEADER, EventHeader, GatewayKeys, GatewayStanding, PublicationCounts, ZenohGateway};
 pub use header::{CompletionHeader, HEADER, HeaderError};
-use links::senders;
-pub use links::{RemoteTarget, ZenohLink, remote_targets};
+pub use links::{RemoteTarget, ZenohLink, priority_of, remote_targets};
+use links::{chosen_priorities, senders};
 pub use threads::ZenohThreads;
 pub use tls::ZenohTls;
 
@@ -179,6 +179,13 @@ impl ZenohCarrier {
                     let sender = self.senders.entry(target.host).or_default();
                     sender.add(&session, key, target, threads).map_err(failed)?;
                 }
+                for host in hosts.iter().filter(|_| link == ZenohLink::Other) {
+                    let key = key_expression(&system, self.host, *host);
+                    let sender = self.senders.entry(*host).or_default();
+                    for priority in chosen_priorities(&system, self.host, *host) {
+                        sender.chosen.push(Outlet::new(&session, key.clone(), priority, threads).map_err(failed)?);
+                    }
+                }
                 self.sessions.push(session);
             }
         }
@@ -267,13 +274,8 @@ struct Outlet {
 }
 
 impl Outlet {
-    fn new(
-        session: &Session,
-        key: String,
-        target: &RemoteTarget,
-        threads: &Arc<ZenohThreads>,
-    ) -> zenoh::Result<Outlet> {
-        let publisher = session.declare_publisher(key).priority(target.priority);
+    fn new(session: &Session, key: String, priority: Priority, threads: &Arc<ZenohThreads>) -> zenoh::Result<Outlet> {
+        let publisher = session.declare_publisher(key).priority(priority);
         let publisher = publisher.congestion_control(CongestionControl::Drop).wait()?;
         let connected = Arc::new(AtomicBool::new(false));
         let (seen, threads) = (connected.clone(), threads.clone());
@@ -285,7 +287,7 @@ impl Outlet {
         if publisher.matching_status().wait()?.matching() {
             connected.store(true, Ordering::Relaxed);
         }
-        Ok(Outlet { targets: vec![target.operation.0], publisher, connected, _listener: listener })
+        Ok(Outlet { targets: Vec::new(), publisher, connected, _listener: listener })
     }
 }
 
@@ -293,6 +295,9 @@ impl Outlet {
 #[derive(Default)]
 struct ZenohSender {
     outlets: Vec<Outlet>,
+    /// Those of the priorities that contracts choose for completions that are not critical.
+    chosen: Vec<Outlet>,
+    class: CarriedClass,
     session: u64,
     /// The number of the last completion of that session.
     sequence: u64,
@@ -306,11 +311,12 @@ impl ZenohSender {
         target: &RemoteTarget,
         threads: &Arc<ZenohThreads>,
     ) -> zenoh::Result<()> {
-        let same = self.outlets.iter_mut().find(|outlet| outlet.publisher.priority() == target.priority);
-        match same {
-            Some(outlet) => outlet.targets.push(target.operation.0),
-            None => self.outlets.push(Outlet::new(session, key, target, threads)?),
+        let same = self.outlets.iter().position(|outlet| outlet.publisher.priority() == target.priority);
+        let place = same.unwrap_or(self.outlets.len());
+        if same.is_none() {
+            self.outlets.push(Outlet::new(session, key, target.priority, threads)?);
         }
+        self.outlets[place].targets.push(target.operation.0);
         Ok(())
     }
 }
@@ -318,7 +324,11 @@ impl ZenohSender {
 impl CompletionSender for ZenohSender {
     fn send(&mut self, session: u64, signal: &Signal, payload: &[u8]) -> bool {
         let completion = completion(signal);
-        let outlet = self.outlets.iter().find(|outlet| outlet.targets.contains(&completion.target));
+        let own = self.outlets.iter().find(|outlet| outlet.targets.contains(&completion.target));
+        let is_other = own.is_some_and(|own| ZenohLink::of(own.publisher.priority()) == ZenohLink::Other);
+        let chosen = self.class.get().filter(|_| is_other).map(priority_of);
+        let chosen = chosen.and_then(|one| self.chosen.iter().find(|outlet| outlet.publisher.priority() == one));
+        let outlet = chosen.or(own);
         let Some(outlet) = outlet.filter(|outlet| outlet.connected.load(Ordering::Relaxed)) else { return false };
         if session != self.session {
             (self.session, self.sequence) = (session, 0);
@@ -326,5 +336,73 @@ impl CompletionSender for ZenohSender {
         self.sequence += 1;
         let header = CompletionHeader { session, sequence: self.sequence, completion };
         outlet.publisher.put(payload).attachment(header.encode()).wait().is_ok()
+    }
+
+    fn class(&self) -> CarriedClass {
+        self.class.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::time::Instant as Clock;
+
+    use hyoshi_model::{Instant, OperationId, Span};
+
+    use super::*;
+
+    fn open(keys: &str) -> Session {
+        let settings = format!("{{ mode: \"peer\", scouting: {{ multicast: {{ enabled: false }} }}, {keys} }}");
+        zenoh::open(Config::from_json5(&settings).unwrap()).wait().unwrap()
+    }
+
+    #[test]
+    fn a_contract_changes_the_priority_of_completions_that_are_not_critical() {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let receiver = open(&format!("listen: {{ endpoints: [\"tcp/{address}\"] }}"));
+        let (arrived, priorities) = channel();
+        let arrive = move |sample: Sample| arrived.send(sample.priority()).unwrap();
+        let _subscriber = receiver.declare_subscriber("completions").callback(arrive).wait().unwrap();
+        let session = open(&format!("listen: {{ endpoints: [] }}, connect: {{ endpoints: [\"tcp/{address}\"] }}"));
+        let threads = Arc::new(ZenohThreads::new(None));
+        let mut sender = ZenohSender::default();
+        for (operation, priority) in [(0, Priority::RealTime), (1, Priority::DataHigh)] {
+            let target = RemoteTarget { operation: OperationId(operation), host: HostId(0), priority };
+            sender.add(&session, "completions".into(), &target, &threads).unwrap();
+        }
+        let chosen = Outlet::new(&session, "completions".into(), Priority::InteractiveLow, &threads).unwrap();
+        sender.chosen.push(chosen);
+        let start = Clock::now();
+        let is_connected = |outlet: &Outlet| outlet.connected.load(Ordering::Relaxed);
+        while !sender.outlets.iter().chain(&sender.chosen).all(is_connected) {
+            assert!(start.elapsed() < Duration::from_secs(60), "no subscriber was found");
+            thread::yield_now();
+        }
+        let class = sender.class();
+        let mut of = |to: u32| {
+            let signal = Signal {
+                from: OperationId(9),
+                to: OperationId(to),
+                position: 0,
+                number: 1,
+                origin: Instant::ZERO,
+                period: Span::from_millis(10),
+                due: Instant::ZERO,
+                ticket: None,
+            };
+            assert!(sender.send(1, &signal, b"payload"));
+            priorities.recv_timeout(Duration::from_secs(60)).unwrap()
+        };
+        let own = [Priority::RealTime, Priority::DataHigh];
+        assert_eq!([of(0), of(1)], own);
+        class.set(Some("AF41".parse().unwrap()));
+        assert_eq!([of(0), of(1)], [Priority::RealTime, Priority::InteractiveLow]);
+        // No contract chooses its priority: none was prepared.
+        class.set(Some("LE".parse().unwrap()));
+        assert_eq!([of(0), of(1)], own);
+        class.set(None);
+        assert_eq!([of(0), of(1)], own);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hyoshi_model::{HostId, OperationId, System};
+use hyoshi_model::{Contract, Dscp, ExternalAction, HostId, OperationId, System};
 use zenoh::qos::Priority;
 
 /// A TCP connection to each host, with a DSCP. Completions on different links do not delay each other in queues of
@@ -34,6 +34,36 @@ impl ZenohLink {
             ZenohLink::Other => 0x48,
         }
     }
+}
+
+/// The priority of completions that are not critical while a contract sets their DSCP: by the class selector, which is
+/// the upper half of the DSCP (RFC 2474). Both priorities of the link for critical targets remain theirs.
+pub fn priority_of(dscp: Dscp) -> Priority {
+    match dscp.number() {
+        // Lower effort: LE (RFC 8622) and CS1.
+        1 | 8 => Priority::Background,
+        0..=7 => Priority::DataLow,
+        9..=15 => Priority::Data,
+        16..=23 => Priority::DataHigh,
+        _ => Priority::InteractiveLow,
+    }
+}
+
+/// The priorities that contracts choose on the links between two hosts.
+pub(crate) fn chosen_priorities(system: &System, from: HostId, to: HostId) -> Vec<Priority> {
+    let joins = |link: u16| {
+        let (one, other) = system.links[usize::from(link)].between;
+        [(one, other), (other, one)].contains(&(from, to))
+    };
+    let actions = system.contracts.iter().flat_map(Contract::external_actions);
+    let chosen = actions.filter_map(|(_, action)| match action {
+        ExternalAction::MarkLink { link, dscp } if joins(*link) => Some(priority_of(*dscp)),
+        _ => None,
+    });
+    let mut chosen: Vec<Priority> = chosen.collect();
+    chosen.sort_by_key(|priority| *priority as u8);
+    chosen.dedup();
+    chosen
 }
 
 /// An operation of another host that a host's operations trigger.

@@ -1,7 +1,7 @@
 //! Priorities and links by the triggered operations, and key expressions.
 
-use hyoshi_model::HostId;
-use hyoshi_zenoh::{ZenohLink, key_expression, remote_targets};
+use hyoshi_model::{Dscp, HostId};
+use hyoshi_zenoh::{ZenohLink, key_expression, priority_of, remote_targets};
 use zenoh::qos::Priority;
 
 use crate::common::system;
@@ -35,4 +35,15 @@ fn critical_targets_have_a_link_and_the_highest_priorities_and_importance_orders
     assert!(links.enumerate().all(|(at, link)| (link == ZenohLink::Critical) == (at < 3)));
     assert!(remote_targets(&system, HostId(1)).is_empty());
     assert_eq!(key_expression(&system, HostId(0), HostId(1)), "hyoshi/a%20b/completions/drone/ground%201");
+}
+
+#[test]
+fn a_dscp_has_a_priority_that_no_critical_completion_has() {
+    use Priority::*;
+    let named = ["LE", "CS0", "CS1", "AF11", "AF13", "CS2", "AF21", "CS3", "AF41", "EF", "CS6", "63"];
+    let found = named.map(|name| priority_of(name.parse().unwrap()));
+    let most = InteractiveLow;
+    assert_eq!(found, [Background, DataLow, Background, Data, Data, DataHigh, DataHigh, most, most, most, most, most]);
+    let all = (0..64).filter_map(Dscp::new).map(priority_of);
+    assert!(all.clone().count() == 64 && all.map(ZenohLink::of).all(|link| link == ZenohLink::Other));
 }

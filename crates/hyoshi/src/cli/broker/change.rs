@@ -39,8 +39,7 @@ pub(super) struct Set {
     /// What to change
     #[arg(value_enum)]
     what: What,
-    /// The new value: a number, the name of a group, or yes or no. For the period: a time, such as 33ms, or auto. For the
-    /// least budget: a time, or none
+    /// The new value: a number, the name of a group, yes or no, or a time. Period: 33ms, or auto. Least: 2ms, or none
     value: String,
 }
 
