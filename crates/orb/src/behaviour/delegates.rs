@@ -155,6 +155,8 @@ pub struct Delegates {
     /// That of operations beyond [`MOST_OPERATIONS`] first.
     delegates: Vec<OperationDelegate>,
     places: HashMap<Box<str>, usize, foldhash::quality::RandomState>,
+    /// That of the last request: often the next one has the same operation.
+    recent: usize,
     others: Behaviour,
     /// No operation gets a delegate of its own any more.
     is_complete: bool,
@@ -167,7 +169,8 @@ impl Delegates {
         let further =
             OperationDelegate { is_own: false, ..OperationDelegate::new("(further operations)", others.clone()) };
         let (delegates, totals) = (vec![further], DelegateTotals::default());
-        let mut all = Delegates { delegates, places: HashMap::default(), others, is_complete: false, totals };
+        let places = HashMap::default();
+        let mut all = Delegates { delegates, places, recent: 0, others, is_complete: false, totals };
         for (name, behaviour) in behaviours {
             all.add(name, behaviour, true);
         }
@@ -214,14 +217,17 @@ impl Delegates {
     #[inline]
     pub fn request(&mut self, now: Instant, operation: &str, is_oneway: bool) -> (DelegateId, DelegateDecision) {
         self.totals.requests += 1;
-        let at = match self.places.get(operation) {
-            Some(at) => *at,
+        let is_recent = self.recent > 0 && self.delegates[self.recent].name() == operation;
+        let found = if is_recent { Some(self.recent) } else { self.places.get(operation).copied() };
+        let at = match found {
+            Some(at) => at,
             None if self.is_complete => 0,
             None if operation.len() > LONGEST_NAME => 0,
             None if IMPLICIT_OPERATIONS.contains(&operation) => self.add(operation, Behaviour::Pass, true),
             None if self.delegates.len() <= MOST_OPERATIONS => self.add(operation, self.others.clone(), false),
             None => 0,
         };
+        self.recent = at;
         (DelegateId(at), self.delegates[at].request(now, is_oneway))
     }
 
