@@ -160,6 +160,10 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
 
     ask(&place, "broker set a importance 9").exits(0);
     ask(&place, "broker set a weight 7").exits(0);
+    ask(&place, "broker set a least 1us").exits(0);
+    assert!(ask(&place, "broker set a least 34ms").exits(1).err.contains("34ms"));
+    assert!(ask(&place, "broker set a least little").exits(2).err.contains("use a time, such as 2ms, or none"));
+    ask(&place, "broker set a least none").exits(0);
     ask(&place, "broker set a period 50ms").exits(0);
     let changed = ask(&place, "broker show a --format json").exits(0).json();
     let changed = &changed["task"];
@@ -171,6 +175,9 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
     let chain = ask(&place, "broker advocate add a max-decay --reports 3").exits(0);
     assert!(chain.out.ends_with("1  max-decay --reports 3\n"), "{}", chain.out);
     ask(&place, "broker advocate remove a 0").exits(0);
+    let chain = ask(&place, "broker advocate set a max-decay --reports 4").exits(0);
+    assert!(chain.out.contains("0  max-decay --reports 4\n"), "{}", chain.out);
+    assert!(ask(&place, "broker advocate set a cap 40%").exits(1).err.contains("task `a` has no advocate `cap`"));
     ask(&place, "broker advocate add a log --every 2").exits(0);
     place.wait_for_growth("reports.log", 2);
     let line: Value = serde_json::from_str(place.read("reports.log").lines().next().unwrap()).unwrap();
@@ -202,8 +209,9 @@ fn a_program_comes_under_the_broker_is_reserved_for_changed_explained_and_goes()
     let log = place.read("audit.log");
     let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let changes: Vec<_> = log.iter().map(|line| line["change"].as_str().unwrap()).collect();
-    let wanted = ["join", "add-process", "importance", "weight", "period", "advocate-add", "advocate-remove"];
+    let wanted = ["join", "add-process", "importance", "weight", "least", "least", "least", "period"];
     assert_eq!(changes[..wanted.len()], wanted);
+    assert_eq!(changes[wanted.len()..][..3], ["advocate-add", "advocate-remove", "advocate-set"]);
     assert_eq!(log.last().unwrap()["to"], "its processes have ended");
 }
 
