@@ -18,7 +18,7 @@ use libfuzzer_sys::fuzz_target;
 const SYSTEM: &str = r#"
 name = "fuzz"
 [processor.a]
-strategy = "RMS+MLF"
+strategy = ["RMS", "RMS+MLF"]
 cancel = true
 [processor.b]
 strategy = "MUF"
@@ -39,6 +39,38 @@ deadline = "20ms"
 on = "a"
 every = "4ms"
 wcet = "3ms"
+[feedback.b]
+algorithm = "FC-U"
+utilisation = "60%"
+period = "1s"
+[operation.scan]
+on = "b"
+standby = true
+every = ["20ms", "1s"]
+wcet = "2ms"
+[operation.copy]
+on = "b"
+standby = true
+every = ["20ms", "1s"]
+wcet = "2ms"
+[condition.battery]
+value = 80
+[contract.power]
+on = "b"
+watch = { battery = { of = "condition.battery" }, late = { of = "operation.sense.miss_ratio" }, danger = { of = "processor.a.endangered" }, second = { of = "processor.a.strategy" } }
+[[contract.power.region]]
+name = "low"
+enter = "battery < 20 || late > 0.1"
+do = [{ set = "operation.sense.rate", most = "50Hz" }, { set = "operation.log.enabled", to = false }, { withdraw = "copy" }]
+[[contract.power.region]]
+name = "endangered"
+enter = "danger > 0 || second > 0 || stale(late)"
+leave = "battery > 50"
+stay = "5ms"
+do = [{ set = "processor.a.strategy", to = "RMS+MLF" }, { set = "operation.log.importance", to = 9 }]
+[[contract.power.region]]
+name = "normal"
+do = [{ admit = "scan" }, { admit = "copy" }]
 "#;
 
 fn known() -> &'static (System, Plan, Vec<u8>) {

@@ -239,6 +239,44 @@ fn the_rest_makes_room_at_once_and_regains_it_after_the_last_job() {
     assert_eq!(driven.period(always), Span::from_millis(20));
 }
 
+/// A region that admits several operations sets the rates of all tasks once, as far as they change.
+#[test]
+fn a_region_sets_rates_once_for_all_operations_that_it_admits() {
+    let base = system(&[(10, 20, 1_000), (10, 20, 1_000), (10, 20, 1_000)], None, "proportional");
+    let admits: Vec<_> = (0..3).map(|place| format!("{{ admit = 's{place}' }}")).collect();
+    let text = hyoshi_model::write(&base)
+        + &format!(
+            "[condition.go]\nvalue = 0\n[contract.all]\non = 'one'\nperiod = '1s'\n\
+             watch = {{ go = {{ of = 'condition.go' }} }}\n[[contract.all.region]]\nname = 'many'\nenter = 'go > 0'\n\
+             do = [{}]\n[[contract.all.region]]\nname = 'few'\n",
+            admits.join(", ")
+        );
+    let system = read(&text, "standby.toml", None).unwrap_or_else(|errors| panic!("{errors}")).system;
+    let plan = Plan::new(&system, &Strategies::built_in()).unwrap();
+    let always = id(&system, "always");
+    let mut driven = Driven::new(&system, &plan);
+    for _ in 0..40 {
+        driven.run(Span::from_secs(1));
+        driven.sample(Span::from_secs(1));
+    }
+    driven.handle(Input::Condition { condition: 0, value: 1_000_000 });
+    driven.run(Span::from_secs(2));
+    let events = std::mem::take(&mut driven.dispatcher.probe_mut().0);
+    let is_admission = |event: &TraceEvent| {
+        matches!(
+            event,
+            TraceEvent::Decision(DispatchDecision::Admission { outcome: AdmissionOutcome::Admitted { .. }, .. })
+        )
+    };
+    let admitted: Vec<_> = events.iter().filter(|(_, event)| is_admission(event)).map(|(at, _)| *at).collect();
+    assert_eq!(admitted.len(), 3);
+    assert!(admitted.iter().all(|at| *at == admitted[0]));
+    let is_retimed = |event: &TraceEvent| matches!(event, TraceEvent::Decision(DispatchDecision::Retime { operation, .. }) if *operation == always);
+    let retimed = events.iter().filter(|(at, event)| *at == admitted[0] && is_retimed(event)).count();
+    assert_eq!(retimed, 1, "the rates of the rest are set once");
+    replay(&system, &plan.processors[0], events).unwrap_or_else(|divergence| panic!("{divergence}"));
+}
+
 #[test]
 fn an_operation_that_is_admitted_again_before_its_last_job_ends_keeps_its_rate() {
     let system = system(&[(10, 20, 1_000)], None, "proportional");

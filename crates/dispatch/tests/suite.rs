@@ -12,8 +12,8 @@ use hyoshi_model::predicate::Predicate;
 use hyoshi_model::{
     ALGORITHMS, ClientRates, Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting,
     DesignGains, FeedbackAlgorithm, FeedbackLoop, Instant, JobId, JobScope, LatencyScope, LatencySetPoint, LoadMeasure,
-    OperationId, OutsideCondition, ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System, Trigger,
-    WindowSummary, read,
+    OperationId, OutsideCondition, Processor, ProcessorId, RateDivision, RegionRules, Span, StartRates, Stay, System,
+    Trigger, WindowSummary, read,
 };
 use hyoshi_replay::replay;
 use hyoshi_sched::{Plan, Strategies};
@@ -64,6 +64,8 @@ enum Action {
     SuspendTriggers(usize, bool),
     SetCondition(i64),
     Force(Option<u16>, Option<u64>),
+    /// A value of a contract, from another processor: of this route here.
+    UpdateContract(usize, i64),
     Choose(usize, u64),
 }
 
@@ -89,6 +91,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (0usize..4, any::<bool>()).prop_map(|(operation, on)| Action::SuspendTriggers(operation, on)),
         2 => (0i64..20).prop_map(Action::SetCondition),
         1 => (prop::option::of(0u16..4), prop::option::of(0u64..6_000)).prop_map(|(region, lasting)| Action::Force(region, lasting)),
+        2 => (0usize..2, prop_oneof![0i64..6, (0i64..6).prop_map(|inner| inner << 16 | 1), any::<i64>(), Just(i64::MIN)])
+            .prop_map(|(route, value)| Action::UpdateContract(route, value)),
         2 => (0usize..8, 0u64..4).prop_map(|(among, hops)| Action::Choose(among, hops)),
     ];
     prop::collection::vec(action, 1..150)
@@ -448,6 +452,15 @@ impl<'a> Caller<'a> {
                 let until = lasting.map_or(Instant::NEVER, |micros| self.now + Span::from_micros(micros));
                 self.outside(Input::Force { contract: 0, region, until });
             }
+            Action::UpdateContract(route, value) => {
+                let routes = (0..).zip(self.system.contract_routes()).filter(|(_, one)| one.to == ProcessorId(0));
+                let Some((route, _)) = { routes }.nth(route) else { return };
+                let input = Input::ContractUpdate { route, value };
+                // A value that the route cannot carry is rejected.
+                if self.dispatcher.accepts(self.system, self.now, &input) {
+                    self.outside(input);
+                }
+            }
             Action::SetCondition(_) | Action::Force(..) => {}
             Action::Enter(index) => {
                 let index = (index % self.system.epochs.len()) as u16;
@@ -548,13 +561,17 @@ fn with_loop(system: System, algorithm: FeedbackAlgorithm, divide: RateDivision,
     })
 }
 
-/// A contract on the only processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`.
+/// A contract on the processor: late jobs limit the rate of `o0`, disable `o2`, and then `o1`. Another processor, without
+/// operations, measures one of its conditions, and evaluates a contract for this processor.
 fn with_contract(system: System) -> System {
     let ms = Span::from_millis;
     let expression = |text| {
         Some(
-            Predicate::read(text, &["late", "slow", "mode", "asked", "wasted", "rate", "queue", "behind", "used"])
-                .unwrap(),
+            Predicate::read(
+                text,
+                &["late", "slow", "mode", "asked", "wasted", "rate", "queue", "behind", "used", "far"],
+            )
+            .unwrap(),
         )
     };
     let rules = |parent, enter, leave| RegionRules {
@@ -607,7 +624,27 @@ fn with_contract(system: System) -> System {
             asked.push(set(setting, 900_000));
         }
     }
+    let elsewhere = JobScope::Processor { processor: ProcessorId(1), critical: false };
+    let on_first = Predicate::read("queue > 1.0", &["queue"]).unwrap();
+    let remote = Contract {
+        name: "remote".into(),
+        processor: ProcessorId(1),
+        precedence: 1,
+        period: ms(3),
+        conditions: vec![condition("queue", ConditionSource::Queue(queued.clone()), 9, WindowSummary::Mean)],
+        regions: vec![
+            region("low", rules(None, Some(on_first.clone()), None), vec![limit.clone(), disable(1)]),
+            ContractRegion {
+                ramp: ms(5),
+                ..region("lower", rules(Some(0), Some(on_first), None), vec![legs(3, 1), important(1, 5)])
+            },
+            region("high", rules(Some(0), None, None), deep.clone()),
+            region("rest", rules(None, None, None), asked.clone()),
+        ],
+    };
     system.with(|contents| {
+        let far = Processor { name: "far".into(), cpu: None, ..contents.processors[0].clone() };
+        contents.processors.push(far);
         contents.conditions.push(OutsideCondition { name: "mode".into(), measure: None });
         contents.contracts.push(Contract {
             name: "load".into(),
@@ -624,6 +661,7 @@ fn with_contract(system: System) -> System {
                 condition("queue", ConditionSource::Queue(queued), 9, WindowSummary::Spread),
                 condition("behind", ConditionSource::Lateness(behind), 11, WindowSummary::Greatest),
                 condition("used", ConditionSource::Usage(used), 7, WindowSummary::Mean),
+                condition("far", ConditionSource::Queue(elsewhere), 9, WindowSummary::Greatest),
             ],
             regions: vec![
                 region("thin", thin, vec![limit, disable(2)]),
@@ -634,7 +672,7 @@ fn with_contract(system: System) -> System {
                     rules(
                         None,
                         expression(
-                            "asked + wasted > 0.5 || rate < 100.0 || queue > 3.0 || behind > 0.001 || used > 0.7",
+                            "asked + wasted > 0.5 || rate < 100.0 || queue > 3.0 || behind > 0.001 || used > 0.7 || far > 2.0",
                         ),
                         None,
                     ),
@@ -643,6 +681,7 @@ fn with_contract(system: System) -> System {
                 region("normal", rules(None, None, None), Vec::new()),
             ],
         });
+        contents.contracts.push(remote);
     })
 }
 

@@ -124,8 +124,12 @@ impl ArrivingContractUpdates {
 mod tests {
     use std::sync::Arc;
 
+    use hyoshi_dispatch::Dispatcher;
     use hyoshi_model::Instant;
     use hyoshi_os::MonotonicClock;
+    use hyoshi_sched::{Plan, Strategies};
+    use hyoshi_trace::{Input, NoProbe};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -170,6 +174,32 @@ mod tests {
             assert_eq!(arriving.set(&common, &updates), Err(expected), "{updates:?}");
         }
         assert_eq!(taken(), []);
+    }
+
+    proptest! {
+        /// Whatever a host sends, only values of its own routes arrive, with regions that the contract has; and a
+        /// dispatcher accepts each of them.
+        #[test]
+        fn updates_of_a_hostile_host_are_rejected_or_possible(
+            updates in prop::collection::vec((0u16..4, prop_oneof![-2i64..6, any::<i64>(), Just(i64::MIN)]), 0..4)
+        ) {
+            for (here, from, own) in [(FAR, NEAR, 1), (NEAR, FAR, 0)] {
+                let common = running_on(here);
+                let system = &common.system;
+                let result = ArrivingContractUpdates::new(&common, from).set(&common, &updates);
+                let plan = Plan::new(system, &Strategies::built_in()).unwrap();
+                let dispatcher = Dispatcher::new(system, &plan.processors[here.index()], NoProbe);
+                let mut taken = Vec::new();
+                common.contract_updates.take(ProcessorId(here.0), |route, value| taken.push((route, value)));
+                for (route, value) in &taken {
+                    prop_assert_eq!(*route, own);
+                    prop_assert!(updates.contains(&(*route, *value)));
+                    let input = Input::ContractUpdate { route: *route, value: *value };
+                    prop_assert!(dispatcher.accepts(system, Instant::ZERO, &input));
+                }
+                prop_assert_eq!(result.is_ok(), taken.len() == updates.len(), "{:?}", result);
+            }
+        }
     }
 
     #[test]
