@@ -1,6 +1,8 @@
 //! `hyoshi node`: lists the nodes on this machine, shows the state of one, admits operations, or stops it.
 
 use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -10,6 +12,8 @@ use hyoshi_node::idl::hyoshi_node::{
 };
 use hyoshi_node::{ClientError, NodeClient, folder, sockets};
 use hyoshi_orb::{Orb, SystemException, minor};
+use hyoshi_os::file::own_user;
+use hyoshi_os::users;
 use hyoshi_report::figures::{hertz, percent, time};
 use hyoshi_report::terminal::TerminalStyle;
 use hyoshi_report::terminal::grid::{CellValue, Column, Tone, column, grid};
@@ -205,9 +209,21 @@ pub(super) fn find(arguments: &NodeAddress) -> Result<(NodeClient, String), CliE
 }
 
 pub(super) fn failed(at: &str, exception: SystemException) -> CliError {
+    if let Some(owner) = other_owner(at) {
+        let owner = users::name_of(owner);
+        return CliError::new(format!("permission denied: the node at {at} belongs to user {owner}"))
+            .help(format!("run the command as {owner} or root"));
+    }
     let help = super::tls::help(&exception).filter(|_| exception.minor != minor::BROKER_NAME);
     let error = ClientError::System { at: at.to_owned(), exception };
     CliError::new(&error).help(help.unwrap_or(error.remedy()))
+}
+
+/// The owner of a node's Unix socket, if it is another user than that of this process, who is not root.
+fn other_owner(at: &str) -> Option<u32> {
+    let owner = fs::symlink_metadata(at.strip_prefix("unix:")?).ok()?.uid();
+    let own = own_user();
+    (own != 0 && owner != own).then_some(owner)
 }
 
 fn refused(refused: &AdmissionRefused) -> CliError {
