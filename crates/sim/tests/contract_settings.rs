@@ -136,8 +136,6 @@ fn an_inner_region_or_a_higher_precedence_enables_what_others_disable() {
         (disable("") + &enable("precedence = 1"), 0),
         (disable("") + &enable("precedence = 1\non = 'other'"), 0),
         (disable("precedence = 1") + &enable(""), 1),
-        (disable("") + &enable(""), 1),
-        (enable("") + &disable(""), 0),
     ] {
         let found = first_runs(&run(&format!("{EQUAL}{contracts}")));
         let on: Vec<_> = found.iter().filter(|(at, _)| is_on(*at) == Some(true)).collect();
