@@ -367,7 +367,7 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
 }
 
 /// As nobody; none, with a word about it, where that cannot be done.
-fn as_nobody(place: &Place, words: &str) -> Option<Command> {
+pub fn as_nobody(place: &Place, words: &str) -> Option<Command> {
     let able = Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "true"]).output();
     if !able.as_ref().is_ok_and(|able| able.status.success()) {
         eprintln!("not tested: nobody cannot be impersonated: {able:?}");

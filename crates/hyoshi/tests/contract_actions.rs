@@ -7,7 +7,8 @@ use std::time::Duration;
 use hyoshi::{Node, Plan, Strategies, read};
 use serde_json::Value;
 
-use crate::common::broker::Broker;
+use crate::broker::as_nobody;
+use crate::common::broker::{Broker, Program};
 use crate::common::running::{Running, start, until};
 use crate::common::{Ended, Place, alone};
 
@@ -208,6 +209,44 @@ fn a_region_changes_the_settings_of_a_program_at_the_broker_and_its_end_restores
         notes.iter().any(|note| note.contains("reservation.player.importance = 9: failed 1 of 3 times")),
         "{notes:?}"
     );
+}
+
+/// Root may set every task, but a contract names those of its own run.
+#[test]
+fn a_task_of_another_user_with_the_name_of_a_reservation_is_neither_watched_nor_set() {
+    let _alone = alone();
+    let place = Place::new();
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let _broker = Broker::start(&place, "--scheduler simulated");
+    let socket = format!("--socket {}", place.path().join("run/broker.sock").display());
+    let program = "[reservation.player]\nprogram = ['sleep', '600']\nperiod = '20ms'\nbudget = '5ms'\n";
+    let text = file("{ set = 'reservation.player.importance', to = 9 }");
+    let text = text.replace(
+        "battery = {",
+        "granted = { of = 'reservation.player.granted', over = '3s', max_age = '3s' }, battery = {",
+    );
+    place.write("system.toml", format!("{text}{program}"));
+    let mut run = begin(&place, &socket);
+    let granted = |contract: &Value| contract["conditions"][0]["value"].is_number();
+    until_contract(&place, &mut run, "the grant of the own task", granted);
+    place.hyoshi(&format!("broker detach player {socket}")).exits(0);
+    let words = format!("exec {socket} --name player --period 50ms -- sleep 600");
+    let Some(mut other) = as_nobody(&place, &words) else { return };
+    let _other = Program::start(&mut other);
+    let task = || {
+        let listed = place.hyoshi(&format!("broker list --format json {socket}")).exits(0).json();
+        let all = listed["tasks"].as_array().unwrap();
+        all.iter().find(|task| task["name"] == "player").cloned()
+    };
+    let importance = until("the task of another user", task)["importance"].clone();
+    until_contract(&place, &mut run, "a stale grant", |contract| !granted(contract));
+    contract(&place, "set battery 10").exits(0);
+    let listed = until_contract(&place, &mut run, "a refusal", |contract| contract["actions"][0]["failed"] == 1);
+    let last = listed["actions"][0]["last"].as_str().unwrap();
+    assert!(last.contains("task `player` belongs to nobody") && last.contains("rename the reservation"), "{last}");
+    assert_eq!(task().unwrap()["importance"], importance);
+    until_contract(&place, &mut run, "a grant that is still stale", |contract| !granted(contract));
+    end(&place, run);
 }
 
 #[test]
