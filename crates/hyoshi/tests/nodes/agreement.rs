@@ -104,7 +104,7 @@ impl std::fmt::Display for Agreement {
 fn run(seed: u64, late: bool) -> Agreement {
     let place = Place::new();
     // The second process must start within the time of the first one, on a slow machine too.
-    let duration = if late { "5s" } else { "600ms" };
+    let duration = if late { "3s" } else { "600ms" };
     place.write("system.toml", random(seed));
     let words = |host: &str| {
         let control = place.path().display();
@@ -150,15 +150,19 @@ fn run(seed: u64, late: bool) -> Agreement {
 }
 
 /// Runs a system, and again if it disagrees while a hypervisor or another program took CPU time: jobs that are unfinished at the
-/// end are not in disturbed periods. The kernel counts time of a hypervisor in whole ticks, so one disagreement without such
-/// time counts only if it is `strict`. The fifth disagreement counts in any case.
+/// end are not in disturbed periods. The fifth disagreement counts in any case.
+///
+/// Interrupts of a busy disk also delay jobs, and no period shows them as disturbed. Unless it is `strict`, one busy period in
+/// fifty may disagree: a wrong clock or a lost signal would change most of them.
 fn agreement(seed: u64, late: bool, strict: bool) -> Agreement {
-    let mut unexplained = 0;
     for attempt in 1.. {
         let before = stolen();
-        let agreement = run(seed, late);
-        unexplained += u32::from(stolen() == before && agreement.disturbed.is_empty());
-        if agreement.disagreements.is_empty() || attempt == 5 || unexplained > u32::from(!strict) {
+        let mut agreement = run(seed, late);
+        let disturbed = stolen() != before || !agreement.disturbed.is_empty();
+        if !strict && agreement.disagreements.len() as u64 * 50 <= agreement.periods {
+            agreement.disagreements.clear();
+        }
+        if agreement.disagreements.is_empty() || attempt == 5 || (strict && !disturbed) {
             return agreement;
         }
         println!("attempt {attempt}: {:?}", agreement.disagreements);
