@@ -183,7 +183,7 @@ fn a_node_that_is_stopped_ends_its_run_and_its_host_cannot_run_twice() {
     let node = show(&place, "s.sock").unwrap();
     assert_eq!(node["refused_calls"], 1);
     place.hyoshi(&format!("node stop --at unix:{}/s.sock", place.path().display())).exits(0);
-    let ended = running.end(&words).was_stopped();
+    let ended = running.end(&words).exits(3);
     assert!(ended.out.contains("interrupted"), "{}", ended.out);
     let note = "strangers: 1 call, message or connection refused";
     assert!(ended.out.contains(note), "{}", ended.out);
@@ -206,7 +206,7 @@ fn a_run_of_all_hosts_is_listed_shown_and_stopped_as_a_node_is() {
     assert!(shown.out.contains("host        all"), "{}", shown.out);
     assert!(shown.out.lines().all(|line| line.chars().count() <= 80), "{}", shown.out);
     place.hyoshi(&format!("node stop {at}")).exits(0);
-    let ended = running.end(&words).was_stopped();
+    let ended = running.end(&words).exits(3);
     assert!(ended.out.contains("interrupted"), "{}", ended.out);
     assert_eq!(place.names(), ["uav.toml"], "the socket goes with its run");
     let failed = place.hyoshi(&words.replace("all.sock", "uav.toml/all.sock")).exits(2);
@@ -245,7 +245,7 @@ fn runs_without_control_are_listed() {
     for socket in &sockets {
         place.hyoshi(&format!("node stop --at unix:{socket}")).exits(0);
     }
-    running.into_iter().for_each(|run| drop(run.end(words).was_stopped()));
+    running.into_iter().for_each(|run| drop(run.end(words).exits(3)));
 }
 
 /// The station's clock starts at its boot, after instant 0: a time namespace (time_namespaces(7)) instead of a second
@@ -282,7 +282,7 @@ fn a_host_that_was_rebooted_takes_part_in_the_run_again() {
     let (offset, error) = (&node["peers"][0]["clock_ahead_ns"], &node["peers"][0]["clock_error_ns"]);
     assert!(offset.as_i64().unwrap().unsigned_abs() < 2 * error.as_u64().unwrap() + 1_000_000, "{node}");
     place.hyoshi(&format!("node stop --at unix:{control}/station.sock")).exits(0);
-    let ended = station.end("station").was_stopped();
+    let ended = station.end("station").exits(3);
     let summary = ended.json();
     let operations = summary["operations"].as_array().unwrap();
     let command = operations.iter().find(|one| one["name"] == "command").unwrap();
@@ -363,7 +363,7 @@ fn nodes_with_certificates_join_over_tls_and_operators_show_and_stop_them_there(
     let plain = place.hyoshi(&format!("node show --at ssliop://{at} --tls-roots authority.pem")).exits(2);
     assert!(plain.err.contains("--tls-name"), "{}", plain.err);
     ask("node stop", "ann").exits(0);
-    station.end("station").was_stopped();
+    station.end("station").exits(3);
     drop(drone);
 }
 

@@ -176,12 +176,6 @@ impl Ended {
         Ended { code, out, err }
     }
 
-    /// The run was stopped. A machine that stalls may have cost it a deadline.
-    pub fn was_stopped(self) -> Self {
-        assert!([1, 3].contains(&self.code), "stdout: {}\nstderr: {}", self.out, self.err);
-        self
-    }
-
     /// Asserts the exit code.
     pub fn exits(self, code: i32) -> Ended {
         assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.out, self.err);
