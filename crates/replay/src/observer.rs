@@ -126,7 +126,7 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
-            ) | TraceEvent::Input(Input::Signal(_))
+            ) | TraceEvent::Input(Input::Signal(_) | Input::DropHop(_))
                 | TraceEvent::Cpu(_)
         ) || matches!(event, TraceEvent::Input(input) if input.is_of_loop())
     }
@@ -159,7 +159,7 @@ impl<'a> Observer<'a> {
             TraceEvent::Decision(DispatchDecision::Hold { job, .. }) => {
                 self.stats.held(*job, self.by_clock(processor, now));
             }
-            TraceEvent::Input(Input::Signal(signal)) => {
+            TraceEvent::Input(Input::Signal(signal) | Input::DropHop(signal)) => {
                 self.stats.arrived(signal, self.by_clock(processor, signal.due.min(now)));
             }
             TraceEvent::Decision(DispatchDecision::Condition { .. } | DispatchDecision::Region { .. }) => {

@@ -311,6 +311,8 @@ pub struct DiscardsSummary {
     pub queue_full: u64,
     /// Later copies of a stage: another copy of the same release was first.
     pub later_copy: u64,
+    /// Completions that moved a cancelled thread.
+    pub cancelled: u64,
 }
 
 impl DiscardsSummary {
@@ -322,6 +324,7 @@ impl DiscardsSummary {
             suspended: count(DiscardReason::Suspended),
             queue_full: count(DiscardReason::QueueFull),
             later_copy: count(DiscardReason::LaterCopy),
+            cancelled: count(DiscardReason::Cancelled),
         }
     }
 
@@ -337,6 +340,7 @@ impl DiscardsSummary {
             (self.suspended, "while it was suspended"),
             (self.queue_full, "beyond its queue's limit in a join"),
             (self.later_copy, "after another copy of the same release"),
+            (self.cancelled, "of cancelled threads"),
         ];
         let counts = counts.into_iter().filter(|(many, _)| *many > 0);
         counts.map(|(many, why)| format!("{} {why}", count(many))).collect::<Vec<_>>().join(", ")
@@ -349,6 +353,7 @@ impl AddAssign for DiscardsSummary {
         self.suspended += other.suspended;
         self.queue_full += other.queue_full;
         self.later_copy += other.later_copy;
+        self.cancelled += other.cancelled;
     }
 }
 

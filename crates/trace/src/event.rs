@@ -233,9 +233,19 @@ pub enum Input {
         /// A condition in millionths, the least value if it is stale; or the active regions.
         value: i64,
     },
+    /// A completion on another processor has arrived, but it moves a cancelled thread: it releases no job.
+    DropHop(Signal),
 }
 
 impl Input {
+    /// The completion of another processor that arrives.
+    pub const fn arrival(&self) -> Option<&Signal> {
+        match self {
+            Input::Signal(signal) | Input::DropHop(signal) => Some(signal),
+            _ => None,
+        }
+    }
+
     /// Whether other processors, a feedback loop, its coordinator or its clients cause it. Simulated processors cause
     /// such inputs themselves.
     pub const fn is_of_loop(&self) -> bool {
@@ -473,12 +483,19 @@ pub enum DiscardReason {
     QueueFull,
     /// Another copy of the same release was first (`first`), or it is too many releases behind the newest one.
     LaterCopy,
+    /// It moves a thread that was cancelled.
+    Cancelled,
 }
 
 impl DiscardReason {
     /// All reasons, in the order of reports.
-    pub const ALL: [DiscardReason; 4] =
-        [DiscardReason::TooOld, DiscardReason::Suspended, DiscardReason::QueueFull, DiscardReason::LaterCopy];
+    pub const ALL: [DiscardReason; 5] = [
+        DiscardReason::TooOld,
+        DiscardReason::Suspended,
+        DiscardReason::QueueFull,
+        DiscardReason::LaterCopy,
+        DiscardReason::Cancelled,
+    ];
 }
 
 /// A completion that triggers an operation on another processor.

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 
 use hyoshi_model::{HostId, Instant, OperationId, Span, time::LONGEST_SPAN};
 
-use crate::event::{CpuEvent, DispatchDecision, Input, Signal, TraceEvent};
+use crate::event::{CpuEvent, DispatchDecision, Signal, TraceEvent};
 
 /// Offsets that differ by at most this are merged, so that a merged recording contains few of them.
 pub const QUANTUM: Span = Span::from_micros(1);
@@ -248,7 +248,7 @@ where
         let fixed = self.streams[index].offsets.is_none();
         let mut least = self.streams[index].last;
         let signal = match event {
-            TraceEvent::Input(Input::Signal(signal)) => Some(signal),
+            TraceEvent::Input(input) => input.arrival().copied(),
             _ => None,
         };
         if let Some(signal) = signal {
@@ -332,6 +332,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Input;
     use proptest::prelude::*;
 
     const NANOS: i128 = 1_000_000_000;

@@ -28,13 +28,14 @@ pub use writer::{RecordingSize, RecordingWriter, WriteError};
 pub const MAGIC: [u8; 8] = *b"HYOSHI\r\n";
 
 /// The version of the format that this code writes.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 
 /// The oldest version that this code reads. Before version 7, requests had no time of sending. Before version 8, no
 /// completion was discarded, no job expired or was skipped, and timeouts did not exist. Before version 9, no job chose a
 /// hop, and no completion was a later copy. Before version 10, no loop sampled. Before version 11, loops had
 /// no clients, and lanes were ranked for each adapted rate. Before version 12, no loop chose service
-/// levels, held a latency, or moved or admitted operations.
+/// levels, held a latency, or moved or admitted operations. Before version 13, dropped hops of cancelled threads were
+/// not recorded.
 pub const OLDEST: u16 = 7;
 
 /// The longest header: more than the largest system file.

@@ -401,7 +401,9 @@ impl Probe for Stats {
             TraceEvent::Decision(DispatchDecision::End(end)) => self.record(&end),
             TraceEvent::Decision(DispatchDecision::Discard { to, reason, .. }) => self.discard(to, reason),
             TraceEvent::Decision(DispatchDecision::Hold { job, .. }) => self.held(job, now),
-            TraceEvent::Input(Input::Signal(signal)) => self.arrived(&signal, signal.due.min(now)),
+            TraceEvent::Input(Input::Signal(signal) | Input::DropHop(signal)) => {
+                self.arrived(&signal, signal.due.min(now));
+            }
             _ => {}
         }
     }

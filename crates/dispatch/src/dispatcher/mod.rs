@@ -25,7 +25,7 @@ use hyoshi_model::{
     Deadline, Instant, JobId, OnMiss, OnOverload, OnOverrun, OperationId, ProcessorId, ResourceId, Span, System,
 };
 use hyoshi_sched::{Discipline, ProcessorPlan, Ranking};
-use hyoshi_trace::{DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
+use hyoshi_trace::{DiscardReason, DispatchDecision, Input, JobOutcome, Probe, Signal, Slot, Ticket, TraceEvent};
 
 pub use clients::JoinRefusal;
 pub(crate) use contracts::OperationLimits;
@@ -280,6 +280,7 @@ impl<P: Probe> Dispatcher<P> {
         match input {
             Input::Tick => self.tick(now, effects),
             Input::Signal(signal) => effects.lost = !self.signal(now, signal, effects),
+            Input::DropHop(signal) => effects.lost = !self.drop_hop(now, &signal),
             Input::LaneRuns { lane, executed } => effects.run = self.decide(now, lane, executed, effects),
             Input::Complete { slot, consumed, ticket } => self.complete(now, slot, consumed, ticket, effects),
             Input::Observe { slot, consumed } => effects.overrun = self.observe(now, slot, consumed, effects),
@@ -324,7 +325,7 @@ impl<P: Probe> Dispatcher<P> {
         match input {
             Input::Tick | Input::Close => true,
             Input::Begin => self.arrival == 0 && self.jobs.is_empty(),
-            Input::Signal(signal) => {
+            Input::Signal(signal) | Input::DropHop(signal) => {
                 let on_time = signal.due <= at.saturating_add(hyoshi_model::time::LONGEST_SPAN);
                 on_time && signal.to.index() < system.operations.len()
             }
@@ -456,6 +457,16 @@ impl<P: Probe> Dispatcher<P> {
         let token = CompletionToken { number, origin, period, ticket };
         self.trigger(now, local, signal.position, token, at, effects);
         true
+    }
+
+    /// A completion of a cancelled thread. False if no operation here matches it.
+    fn drop_hop(&mut self, now: Instant, signal: &Signal) -> bool {
+        let Signal { to, position, number, .. } = *signal;
+        let is_here = self.local(to).is_some_and(|local| position < self.operations[local as usize].predecessors);
+        if is_here {
+            self.decision(now, DispatchDecision::Discard { to, position, number, reason: DiscardReason::Cancelled });
+        }
+        is_here
     }
 
     /// Lane `lane` has the CPU; its present job, if it has one, has used `executed` so far. Returns the job that it

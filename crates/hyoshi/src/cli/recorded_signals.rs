@@ -59,7 +59,9 @@ impl RecordedSignals {
             TraceEvent::Decision(DispatchDecision::Send(signal)) => {
                 self.known.entry(key(signal)).or_default().0 = Some(signal.due)
             }
-            TraceEvent::Input(Input::Signal(signal)) => self.known.entry(key(signal)).or_default().1 = Some(signal.due),
+            TraceEvent::Input(Input::Signal(signal) | Input::DropHop(signal)) => {
+                self.known.entry(key(signal)).or_default().1 = Some(signal.due)
+            }
             _ => {}
         }
     }

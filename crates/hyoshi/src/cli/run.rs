@@ -117,7 +117,7 @@ struct RunEvents<'a> {
 
 impl RunEvents<'_> {
     fn event(&mut self, processor: ProcessorId, now: Instant, event: TraceEvent) {
-        if let (Some(host), TraceEvent::Input(Input::Signal(signal))) = (self.host, &event)
+        if let (Some(host), TraceEvent::Input(Input::Signal(signal) | Input::DropHop(signal))) = (self.host, &event)
             && self.system.processor(self.system.operation(signal.from).on).host != host
         {
             // The recording of its host has the sending.

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 use hyoshi_model::printable_lines;
 use hyoshi_node::NodeClient;
 use hyoshi_node::idl::hyoshi_node::{
-    CancelThreadError, CancelledThread, NodeStanding, SegmentState, ThreadRef, ThreadRefused, ThreadSegment,
-    ThreadStates, ThreadsError,
+    CancelFound, CancelThreadError, CancelledThread, NodeStanding, SegmentState, ThreadRef, ThreadRefused,
+    ThreadSegment, ThreadStates, ThreadsError,
 };
 use hyoshi_orb::rt::ThreadId;
 use hyoshi_report::terminal::TerminalStyle;
@@ -122,9 +122,13 @@ pub(super) fn threads(arguments: &Arguments, format: Format) -> Result<VerbOutco
                 CancelThreadError::ThreadRefused(why) => refused(&why),
                 CancelThreadError::System(raised) => failed(&at, raised),
             })?;
-            let CancelledThread { operation, host, .. } = cancelled;
-            let text = format!("cancelled {} at {operation}, host {host}\n", shown(&thread));
-            let json = json!({ "thread": shown(&thread), "operation": operation, "host": host });
+            let CancelledThread { found, operation, host } = cancelled;
+            let on_its_way = found == CancelFound::Hop;
+            let place = if on_its_way { "on its way to" } else { "at" };
+            let text = format!("cancelled {} {place} {operation}, host {host}\n", shown(&thread));
+            let json = json!({
+                "thread": shown(&thread), "operation": operation, "host": host, "on_its_way": on_its_way,
+            });
             VerbOutput { text: OutputText::Lines(text), json }.print(arguments.name(), format)
         }
     }

@@ -73,16 +73,26 @@ pub(super) fn why(arguments: &Arguments, strategies: &Strategies, format: Format
             streams::out(format_args!("{object:#}\n"))?;
         }
     }
-    Ok(VerbOutcome::of(answer.account.end.outcome == JobOutcome::Made))
+    Ok(VerbOutcome::of(answer.holds()))
 }
 
 /// Everything about one job.
 pub(super) struct JobAnswer {
     account: ResponseBreakdown,
+    /// The requested job, which was never released, and when: its thread was cancelled on its way from the job of
+    /// `account`.
+    dropped: Option<(JobId, Instant)>,
     decisions: Vec<Decided>,
     regions: Vec<ActiveRegion>,
     path: Path,
     left: ReadingEnd,
+}
+
+impl JobAnswer {
+    /// True if the requested job made its deadline.
+    fn holds(&self) -> bool {
+        self.dropped.is_none() && self.account.end.outcome == JobOutcome::Made
+    }
 }
 
 /// Decisions about the job, and the numbers of its operation's jobs.
@@ -109,10 +119,15 @@ impl JobDecisions {
                 }
                 end.job
             }
-            // Of copies of one release: the one that came later, and the job that another one had released.
-            DispatchDecision::Discard { to, position, number, reason: DiscardReason::LaterCopy } => {
-                let copy = system.operation(*to).trigger.predecessors().get(usize::from(*position));
-                let concerns = *to == wanted.operation || copy == Some(&wanted.operation);
+            // Of copies of one release: the one that came later, and the job that another one had released. Of a
+            // cancelled thread: its last job, and the job that it did not release.
+            DispatchDecision::Discard {
+                to,
+                position,
+                number,
+                reason: DiscardReason::LaterCopy | DiscardReason::Cancelled,
+            } => {
+                let concerns = *to == wanted.operation || predecessor(system, *to, *position) == Some(wanted.operation);
                 if concerns && *number == wanted.number && self.decisions.len() < MOST_DECISIONS {
                     self.decisions.push((at, *decision));
                 }
@@ -136,6 +151,24 @@ impl JobDecisions {
     }
 }
 
+/// The operation whose completions arrive at a position of another one.
+fn predecessor(system: &System, to: OperationId, position: u16) -> Option<OperationId> {
+    system.operation(to).trigger.predecessors().get(usize::from(position)).copied()
+}
+
+/// When the cancelled thread of the job was dropped on its way, and the job from which it came.
+fn dropped_hop(system: &System, asked: JobId, decisions: &[Decided]) -> Option<(Instant, JobId)> {
+    decisions.iter().find_map(|(at, decision)| match decision {
+        DispatchDecision::Discard { to, position, number, reason: DiscardReason::Cancelled }
+            if *to == asked.operation =>
+        {
+            let operation = predecessor(system, *to, *position)?;
+            Some((*at, JobId { operation, number: *number, leg: 0 }))
+        }
+        _ => None,
+    })
+}
+
 fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
     let system = &recorded.system;
     let on = system.operation(asked.operation).on;
@@ -154,12 +187,18 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
         }
     })?;
     let Some(account) = accounts.get(&asked).cloned() else {
-        return Err(job::unknown(system, asked, found.numbers));
+        let Some((at, from)) = dropped_hop(system, asked, &found.decisions) else {
+            return Err(job::unknown(system, asked, found.numbers));
+        };
+        // The thread came from the last leg.
+        let legs = accounts.range(from..=JobId { leg: u16::MAX, ..from }).map(|(job, _)| *job);
+        let last = legs.last().ok_or_else(|| job::cancelled_before(system, asked, from))?;
+        return Ok(JobAnswer { dropped: Some((asked, at)), ..answer(recorded, last)? });
     };
     let mut paths = path::follow(recorded, std::slice::from_ref(&account), accounts, wanted)?;
     let path = paths.pop().unwrap_or(Path { hops: Vec::new() });
     let regions = regions.during(&account);
-    Ok(JobAnswer { account, decisions: found.decisions, regions, path, left })
+    Ok(JobAnswer { account, dropped: None, decisions: found.decisions, regions, path, left })
 }
 
 /// The latest job of an operation, or of a template's, by lateness.

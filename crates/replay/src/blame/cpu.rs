@@ -342,7 +342,7 @@ impl<'a> CpuTracker<'a> {
 
     fn input(&mut self, now: Instant, input: &Input, emit: &mut impl FnMut(&mut Self, CpuChange)) {
         match input {
-            Input::Signal(signal) => self.arrivals.signal(signal),
+            Input::Signal(signal) | Input::DropHop(signal) => self.arrivals.signal(signal),
             Input::Tick => self.arrivals.tick(),
             Input::Arrive { operation, from, .. } => {
                 self.arrivals.moved(*operation, LatestMove { at: now, from: *from });

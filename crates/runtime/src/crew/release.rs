@@ -103,6 +103,7 @@ impl<S: Scheduled> Crew<S> {
         for _ in 0..LINK {
             let Some((mut signal, payload)) = self.links.receive(until) else { break };
             if self.drops_hop(signal.to, signal.number, now) {
+                self.handle(now, Input::DropHop(signal));
                 continue;
             }
             signal.ticket = self.payloads.insert(payload);

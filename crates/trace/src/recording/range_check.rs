@@ -147,7 +147,7 @@ impl RangeCheck {
         match input {
             Input::Tick | Input::Close | Input::Begin => Ok(()),
             Input::LaneRuns { executed, .. } => short(at, *executed),
-            Input::Signal(signal) => self.signal(at, signal),
+            Input::Signal(signal) | Input::DropHop(signal) => self.signal(at, signal),
             Input::Complete { slot, consumed, .. }
             | Input::Observe { slot, consumed }
             | Input::Resume { slot, consumed } => self.slot(at, *slot).and(short(at, *consumed)),

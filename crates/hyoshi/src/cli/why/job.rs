@@ -47,6 +47,13 @@ pub(super) fn unknown(system: &System, asked: JobId, numbers: Option<(u64, u64)>
     }
 }
 
+/// The error if the thread of a job was cancelled on its way from a job that the recording does not have.
+pub(super) fn cancelled_before(system: &System, asked: JobId, from: JobId) -> CliError {
+    let (job, from) = (name_of(system, asked), name_of(system, from));
+    CliError::new(format!("{job} was never released: its thread was cancelled on its way from {from}"))
+        .help("merge the recordings of all hosts (`hyoshi trace merge`) to see the jobs before")
+}
+
 /// The one operation of a name.
 fn operation(system: &System, name: &str, number: &str) -> Result<OperationId, CliError> {
     let operations = named(system, name)?;

@@ -4,7 +4,7 @@ use hyoshi_model::{Instant, Span, System};
 use hyoshi_replay::blame::{BreakdownBasis, MOST_STRETCHES, Rank, ResponseBreakdown, ResponsePart, Stretch};
 use hyoshi_report::blamed::{BlamedPart, together, words_of};
 use hyoshi_report::lateness::OverrunSummary;
-use hyoshi_trace::{JobOutcome, Wait};
+use hyoshi_trace::Wait;
 use serde_json::{Value, json};
 
 use super::super::head;
@@ -144,9 +144,13 @@ pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, Strin
         .iter()
         .map(|(at, decision): &Decided| json!({ "at_ns": at.as_nanos(), "decision": decided(system, decision) }));
     let path = answer.path.hops.iter().map(|hop| account_json(system, hop, names));
+    let dropped = answer.dropped.map(|(job, at)| {
+        let operation = &system.operation(job.operation).name;
+        json!({ "operation": operation, "number": job.number, "leg": job.leg, "at_ns": at.as_nanos() })
+    });
     let regions = answer.regions.iter().map(|(contract, change)| json!({ "contract": contract, "change": change }));
     json!({
-        "hyoshi": head("why"), "holds": account.end.outcome == JobOutcome::Made,
+        "hyoshi": head("why"), "holds": answer.holds(), "dropped": dropped,
         "job": account_json(system, account, names), "verdict": ended(account),
         "timeline": timeline.collect::<Vec<_>>(), "timeline_whole": account.timeline.len() < MOST_STRETCHES,
         "path": path.collect::<Vec<_>>(), "decisions": decisions.collect::<Vec<_>>(),

@@ -113,7 +113,9 @@ impl<'a> Network<'a> {
                 }
                 Ok(None)
             }
-            TraceEvent::Input(Input::Signal(signal)) => self.way(processor, at, signal).map(Some),
+            TraceEvent::Input(Input::Signal(signal) | Input::DropHop(signal)) => {
+                self.way(processor, at, signal).map(Some)
+            }
             _ => Ok(None),
         }
     }

@@ -7,11 +7,11 @@ use hyoshi_replay::blame::{BreakdownBasis, Crossing, ResponseBreakdown, Response
 use hyoshi_report::blamed::{GROUPS, because, chief, name_of, together, words_of};
 use hyoshi_report::figures::{count as digits, jobs as counted_jobs, share, time};
 use hyoshi_report::lateness::LatenessSummary;
-use hyoshi_trace::{DispatchDecision, JobEnd, JobOutcome};
+use hyoshi_trace::{DiscardReason, DispatchDecision, JobEnd, JobOutcome};
 
 use super::super::recorded::ReadingEnd;
 use super::path::{Earlier, Path, is_earlier};
-use super::{JobAnswer, MissList};
+use super::{JobAnswer, MissList, predecessor};
 
 /// Columns of the bar.
 const BAR: usize = 72;
@@ -23,8 +23,16 @@ const MOST_PRINTED: usize = 24;
 pub(super) fn job(system: &System, answer: &JobAnswer, bound: Result<Span, String>) -> String {
     let account = &answer.account;
     let end = &account.end;
-    let mut text = format!("{} {}\n", name_of(system, end.job), ended(account));
+    let mut text = String::new();
     // Writing to a String cannot fail.
+    if let Some((job, at)) = answer.dropped {
+        let (job, from, at) = (name_of(system, job), name_of(system, end.job), at.as_nanos() as f64 / 1e9);
+        let _ = writeln!(
+            text,
+            "{job} was never released: at {at:.6}s its thread, which was cancelled, arrived from {from}\n"
+        );
+    }
+    let _ = writeln!(text, "{} {}", name_of(system, end.job), ended(account));
     let _ = writeln!(text, "{}\n", circumstances(system, account));
     if let Some(bar) = bar(account) {
         let _ = writeln!(text, "{bar}");
@@ -384,11 +392,13 @@ fn since(at: Instant, from: Instant) -> String {
 
 pub(super) fn decided(system: &System, decision: &DispatchDecision) -> String {
     match decision {
+        DispatchDecision::Discard { to, reason: DiscardReason::Cancelled, .. } => {
+            format!("{} is not released: the thread was cancelled", system.operation(*to).name)
+        }
         DispatchDecision::Discard { to, position, .. } => {
-            let to = system.operation(*to);
-            let copy = to.trigger.predecessors().get(usize::from(*position));
-            let copy = copy.map_or("", |id| system.operation(*id).name.as_str());
-            format!("{} skips the copy of {copy}: another copy of this release was first", to.name)
+            let copy = predecessor(system, *to, *position).map_or("", |id| system.operation(id).name.as_str());
+            let to = &system.operation(*to).name;
+            format!("{to} skips the copy of {copy}: another copy of this release was first")
         }
         DispatchDecision::Hold { until, .. } => {
             format!("held back, until {:.6}s at the latest", until.as_nanos() as f64 / 1e9)
