@@ -1,4 +1,4 @@
-//! `hyoshi proxy` between programs of omniORB.
+//! `hyoshi proxy` between programs of omniORB, and proxies of a system file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,8 +6,10 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::common::Place;
+use crate::common::broker::wait_for;
+use crate::common::loopback::unused_address;
 use crate::common::programs::{Program, build};
+use crate::common::{Place, alone};
 
 /// The directory of omniORB's server and client of `peers.idl`. If omniORB is not installed, `None`, and a printed line.
 fn omniorb() -> Option<&'static Path> {
@@ -138,4 +140,60 @@ fn mistakes_in_flags_of_a_proxy_are_refused_with_a_remedy() {
         let ended = place.hyoshi(&format!("proxy {words}")).exits(2);
         assert!(ended.err.contains(message) && ended.err.contains(help), "{words}: {}", ended.err);
     }
+}
+
+/// A naming service stands for a program that cannot be rebuilt.
+#[test]
+fn a_region_sets_the_behaviour_of_a_proxy_of_the_file_and_its_clients_notice() {
+    let _alone = alone();
+    let place = Place::new();
+    let (service, gate) = (unused_address(), unused_address());
+    let naming = Program::start(&mut place.command(&format!("naming --memory --listen iiop://{service}")));
+    naming.line();
+    let file = format!(
+        "name = 'gate'
+        duration = '10min'
+        [operation.beat]
+        rate = '10Hz'
+        wcet = '0.1ms'
+        [delegate.names]
+        to = 'corbaloc:iiop:1.2@{service}/NameService'
+        listen = 'tcp/{gate}'
+        behaviour = {{ bind_new_context = 'refuse:NO_PERMISSION' }}
+        [condition.mode]
+        value = 0
+        [contract.gate]
+        period = '10ms'
+        watch = {{ mode = {{ of = 'condition.mode' }}, calls = {{ of = 'delegate.names.rate' }} }}
+        [[contract.gate.region]]
+        name = 'closed'
+        enter = 'mode > 0'
+        do = [{{ set = 'delegate.names.*', to = 'refuse:NO_RESOURCES' }}]
+        [[contract.gate.region]]
+        name = 'open'"
+    );
+    place.write("gate.toml", &file);
+    place.hyoshi("check gate.toml").exits(0);
+    let mut run = place.command("run gate.toml --control gate.sock --format json --no-report");
+    let run = Program::start(&mut run);
+    let at = format!("--at unix:{}", place.path().join("gate.sock").display());
+    let names = |words: &str| place.hyoshi(&format!("naming {words} --at corbaloc:iiop:1.2@{gate}/NameService"));
+    wait_for(|| place.hyoshi(&format!("contract set mode 0 {at}")).code == 0).expect("the run has begun");
+    names("list").exits(0);
+    assert!(names("context deep").err.contains("NO_PERMISSION"));
+    place.hyoshi(&format!("contract set mode 1 {at}")).exits(0);
+    wait_for(|| names("list").err.contains("NO_RESOURCES")).expect("the region refuses");
+    place.hyoshi(&format!("contract set mode 0 {at}")).exits(0);
+    wait_for(|| names("list").code == 0).expect("the file's behaviour applies again");
+    // Another run cannot have its endpoint.
+    let taken = place.hyoshi("run gate.toml --duration 1s --no-report").exits(2).err;
+    assert!(taken.contains("the proxy of delegate `names`") && taken.contains("set another `listen`"), "{taken}");
+    place.hyoshi(&format!("node stop {at}")).exits(0);
+    let (_, lines) = run.end();
+    let report: Value = serde_json::from_str(&lines.join("\n")).unwrap();
+    let text = report.to_string();
+    assert!(
+        text.contains("names: list: ") && text.contains("names: bind_new_context: 1 requests, 1 refused"),
+        "{text}"
+    );
 }

@@ -6,6 +6,7 @@ use core::ops::Deref;
 use crate::contract::{
     ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting, ExternalAction, JobScope,
 };
+use crate::delegate::DelegatePlace;
 use crate::feedback::{DesignGains, FeedbackLoop, LatencyScope, LatencySetPoint, MOST_SERVICE_LEVELS, StartRates};
 use crate::ids::{HostId, OperationId, ProcessorId};
 use crate::predicate::Predicate;
@@ -223,8 +224,13 @@ fn check(contents: &Contents) {
         assert!(known, "object `{}` must have operations of the system", one.name);
     }
     for one in &contents.delegates {
-        let known = contents.objects.get(usize::from(one.object)).is_some_and(|object| !object.operations.is_empty());
-        assert!(known, "delegate `{}` must be around an object of the system", one.name);
+        let known = match &one.place {
+            DelegatePlace::Servant(object) => {
+                contents.objects.get(usize::from(*object)).is_some_and(|object| !object.operations.is_empty())
+            }
+            DelegatePlace::Proxy(proxy) => host(proxy.host),
+        };
+        assert!(known, "delegate `{}` must have an object or a host of the system", one.name);
     }
     for Link { between: (one, other), .. } in &contents.links {
         assert!(host(*one) && host(*other), "a link must be between hosts of the system");

@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::delegate::ServantBehaviour;
+use crate::delegate::DeclaredBehaviour;
 use crate::feedback::{FeedbackAlgorithm, LatencyScope};
 use crate::ids::{HostId, OperationId, ProcessorId, ProgramId};
 use crate::network::Dscp;
@@ -304,7 +304,7 @@ pub enum ExternalAction {
         /// An operation of its interface, or [`ALL_OPERATIONS`](crate::ALL_OPERATIONS).
         operation: Box<str>,
         /// The behaviour.
-        behaviour: ServantBehaviour,
+        behaviour: DeclaredBehaviour,
     },
 }
 

@@ -1,6 +1,5 @@
-//! Delegates around servants: what happens to the requests to an object before they become jobs.
+//! Delegates: what happens to the requests to an object before they become jobs, or before they reach another program.
 
-use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -9,45 +8,94 @@ use core::fmt;
 use core::num::NonZeroU32;
 use core::str::FromStr;
 
-use crate::ids::ProcessorId;
+use crate::endpoint::Address;
+use crate::ids::{HostId, ProcessorId};
+use crate::network::Dscp;
 use crate::outside::DelegateQuantity;
 use crate::quantity;
 use crate::system::Contents;
 use crate::time::Span;
 
+/// The longest delay of a request: its connection waits, too.
+pub const LONGEST_DELAY: Span = Span::from_secs(60);
+
 /// The name for all operations without a behaviour of their own.
 pub const ALL_OPERATIONS: &str = "*";
 
-/// A delegate around the servant of an object.
+/// A delegate of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServantDelegate {
+pub struct DeclaredDelegate {
     /// Its name.
     pub name: String,
-    /// The object, by its position.
-    pub object: u16,
+    /// Where it is.
+    pub place: DelegatePlace,
     /// The behaviours of operations of its interface, by name; [`ALL_OPERATIONS`] for all others. The default is to pass.
-    pub behaviours: Vec<(Box<str>, ServantBehaviour)>,
-    /// The object for [`ServantBehaviour::Redirect`]: `IOR:` or `corbaloc:`.
+    pub behaviours: Vec<(Box<str>, DeclaredBehaviour)>,
+    /// The object for [`DeclaredBehaviour::Redirect`]: `IOR:` or `corbaloc:`.
     pub redirect: Option<Box<str>>,
 }
 
-impl ServantDelegate {
+/// Where a delegate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DelegatePlace {
+    /// Around the servant of an object, by its position.
+    Servant(u16),
+    /// In a proxy, in front of an object of another program.
+    Proxy(DeclaredProxy),
+}
+
+/// A proxy of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredProxy {
+    /// Its host.
+    pub host: HostId,
+    /// The object of the other program: `IOR:` or `corbaloc:`.
+    pub to: Box<str>,
+    /// Where clients connect: `tcp/`.
+    pub listen: Address,
+}
+
+impl DeclaredDelegate {
     /// The declared behaviour of an operation, or that of [`ALL_OPERATIONS`].
-    pub fn behaviour(&self, operation: &str) -> ServantBehaviour {
+    pub fn behaviour(&self, operation: &str) -> DeclaredBehaviour {
         let of = |name: &str| self.behaviours.iter().find(|(one, _)| **one == *name).map(|(_, behaviour)| *behaviour);
         of(operation).or_else(|| of(ALL_OPERATIONS)).unwrap_or_default()
     }
 
-    /// The processor of its object.
+    /// Its object, by position; `None` of a proxy.
+    pub fn object(&self) -> Option<u16> {
+        match self.place {
+            DelegatePlace::Servant(object) => Some(object),
+            DelegatePlace::Proxy(_) => None,
+        }
+    }
+
+    /// The processor of its object, or the first one of its proxy's host.
     pub fn processor(&self, contents: &Contents) -> ProcessorId {
-        let object = &contents.objects[usize::from(self.object)];
-        object.operations.first().map_or(ProcessorId(0), |id| contents.operation(*id).on)
+        let found = match &self.place {
+            DelegatePlace::Servant(object) => {
+                contents.objects[usize::from(*object)].operations.first().map(|id| contents.operation(*id).on)
+            }
+            DelegatePlace::Proxy(proxy) => {
+                let first = contents.processors.iter().position(|one| one.host == proxy.host);
+                first.map(|place| ProcessorId(place as u32))
+            }
+        };
+        found.unwrap_or(ProcessorId(0))
+    }
+
+    /// The host of its object or proxy.
+    pub fn host(&self, contents: &Contents) -> HostId {
+        match &self.place {
+            DelegatePlace::Servant(_) => contents.processor(self.processor(contents)).host,
+            DelegatePlace::Proxy(proxy) => proxy.host,
+        }
     }
 }
 
 /// What a delegate does with the requests to an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ServantBehaviour {
+pub enum DeclaredBehaviour {
     /// Passes them on.
     #[default]
     Pass,
@@ -55,8 +103,15 @@ pub enum ServantBehaviour {
     Refuse(DelegateException),
     /// Passes some of them, and raises TRANSIENT for the others. Other oneways are dropped.
     Thin(Thinning),
-    /// Forwards their clients to the object of [`ServantDelegate::redirect`]. Oneways pass.
+    /// Around a servant, forwards their clients to the object of [`DeclaredDelegate::redirect`]; oneways pass. A proxy
+    /// passes them to that object.
     Redirect,
+    /// A proxy passes them on after this time, at most [`LONGEST_DELAY`].
+    Delay(Span),
+    /// A proxy passes them on in IP packets of this class.
+    Mark(Dscp),
+    /// A proxy answers from the last reply for the same arguments, up to this age. Oneways pass.
+    Cached(Span),
 }
 
 /// The exceptions of delegates.
@@ -136,44 +191,52 @@ impl DelegateTotals {
     }
 }
 
-const HELP: &str = "write \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\", \"thin:10Hz\" or \"redirect\"";
+const HELP: &str = "write \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\", \"thin:10Hz\" or \"redirect\"; of a \
+                    proxy also \"delay:5ms\", \"mark:AF41\" or \"cached:500ms\"";
 
-/// The behaviours of proxies and stubs that a servant's delegate cannot have.
-const OF_CLIENTS: [&str; 3] = ["delay", "mark", "cached"];
+impl DeclaredBehaviour {
+    /// Whether only proxies can have it: a lane must not wait, or store replies of any size.
+    pub const fn is_of_proxies(self) -> bool {
+        matches!(self, DeclaredBehaviour::Delay(_) | DeclaredBehaviour::Mark(_) | DeclaredBehaviour::Cached(_))
+    }
+}
 
-impl FromStr for ServantBehaviour {
+impl FromStr for DeclaredBehaviour {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<ServantBehaviour, String> {
+    fn from_str(text: &str) -> Result<DeclaredBehaviour, String> {
         let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| (name, Some(value)));
         match (name, value) {
-            ("pass", None) => Ok(ServantBehaviour::Pass),
-            ("refuse", None) => Ok(ServantBehaviour::Refuse(DelegateException::Transient)),
+            ("pass", None) => Ok(DeclaredBehaviour::Pass),
+            ("refuse", None) => Ok(DeclaredBehaviour::Refuse(DelegateException::Transient)),
             ("refuse", Some(exception)) => {
                 let known = DelegateException::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(exception));
-                known.map(|(refusal, _)| ServantBehaviour::Refuse(*refusal)).ok_or_else(|| {
+                known.map(|(refusal, _)| DeclaredBehaviour::Refuse(*refusal)).ok_or_else(|| {
                     let known = DelegateException::ALL.map(|(_, name)| name).join(", ");
                     format!("a delegate cannot raise \"{exception}\"; write one of {known}")
                 })
             }
-            ("thin", Some(thinning)) => thinning.parse().map(ServantBehaviour::Thin),
-            ("redirect", None) => Ok(ServantBehaviour::Redirect),
+            ("thin", Some(thinning)) => thinning.parse().map(DeclaredBehaviour::Thin),
+            ("redirect", None) => Ok(DeclaredBehaviour::Redirect),
             ("redirect", Some(_)) => {
                 Err("\"redirect\" contains no reference; write it as `redirect` of the delegate".into())
             }
-            (name, _) if OF_CLIENTS.contains(&name) => {
-                Err(format!("a servant's delegate cannot {}; {HELP}", verb(name)))
+            ("delay", Some(time)) => match span(time)? {
+                delay if delay > LONGEST_DELAY => Err(format!("a delay of {time} is too long; write 60s at most")),
+                delay => Ok(DeclaredBehaviour::Delay(delay)),
+            },
+            ("mark", Some(dscp)) => {
+                let unknown = |_| format!("unknown DSCP \"{dscp}\"; write a name such as AF41 or EF, or 0 to 63");
+                dscp.parse().map(DeclaredBehaviour::Mark).map_err(unknown)
             }
+            ("cached", Some(age)) => span(age).map(DeclaredBehaviour::Cached),
             _ => Err(format!("unknown behaviour \"{text}\"; {HELP}")),
         }
     }
 }
 
-fn verb(name: &str) -> String {
-    match name {
-        "cached" => "answer from a cache".to_owned(),
-        name => format!("{name} requests"),
-    }
+fn span(text: &str) -> Result<Span, String> {
+    quantity::span(text).map_err(|error| format!("\"{text}\" {error}; {}", error.remedy(text)))
 }
 
 impl fmt::Display for Thinning {
@@ -185,13 +248,16 @@ impl fmt::Display for Thinning {
     }
 }
 
-impl fmt::Display for ServantBehaviour {
+impl fmt::Display for DeclaredBehaviour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ServantBehaviour::Pass => f.write_str("pass"),
-            ServantBehaviour::Refuse(refusal) => write!(f, "refuse:{}", DelegateException::ALL[*refusal as usize].1),
-            ServantBehaviour::Thin(thinning) => write!(f, "thin:{thinning}"),
-            ServantBehaviour::Redirect => f.write_str("redirect"),
+            DeclaredBehaviour::Pass => f.write_str("pass"),
+            DeclaredBehaviour::Refuse(refusal) => write!(f, "refuse:{}", DelegateException::ALL[*refusal as usize].1),
+            DeclaredBehaviour::Thin(thinning) => write!(f, "thin:{thinning}"),
+            DeclaredBehaviour::Redirect => f.write_str("redirect"),
+            DeclaredBehaviour::Delay(time) => write!(f, "delay:{time}"),
+            DeclaredBehaviour::Mark(dscp) => write!(f, "mark:{dscp}"),
+            DeclaredBehaviour::Cached(age) => write!(f, "cached:{age}"),
         }
     }
 }
@@ -214,24 +280,28 @@ mod tests {
             "thin:1/4",
             "thin:100ms",
             "redirect",
+            "delay:5ms",
+            "mark:AF41",
+            "cached:500ms",
         ] {
-            assert_eq!(text.parse::<ServantBehaviour>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<DeclaredBehaviour>().unwrap().to_string(), text);
         }
-        assert_eq!("refuse".parse(), Ok(ServantBehaviour::Refuse(DelegateException::Transient)));
-        assert_eq!("thin:10Hz".parse(), Ok(ServantBehaviour::Thin(Thinning::Every(Span::from_millis(100)))));
+        assert_eq!("refuse".parse(), Ok(DeclaredBehaviour::Refuse(DelegateException::Transient)));
+        assert_eq!("thin:10Hz".parse(), Ok(DeclaredBehaviour::Thin(Thinning::Every(Span::from_millis(100)))));
     }
 
     #[test]
     fn mistakes_are_refused_with_a_remedy() {
         for (text, why) in [
             ("stop", "unknown behaviour \"stop\"; write \"pass\""),
-            ("delay:5ms", "a servant's delegate cannot delay requests; write"),
-            ("cached:1s", "a servant's delegate cannot answer from a cache; write"),
+            ("delay:5", "write \"5ms\""),
+            ("delay:2min", "write 60s at most"),
+            ("mark:AF99", "unknown DSCP"),
             ("refuse:TIMEOUT", "write one of TRANSIENT, NO_PERMISSION, NO_RESOURCES"),
             ("thin:0/3", "write a rate such as 10Hz"),
             ("redirect:IOR:0", "write it as `redirect` of the delegate"),
         ] {
-            let error = text.parse::<ServantBehaviour>().unwrap_err();
+            let error = text.parse::<DeclaredBehaviour>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }
@@ -250,7 +320,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "[a-z]{0,8}:?.{0,20}") {
-            let _ = text.parse::<ServantBehaviour>();
+            let _ = text.parse::<DeclaredBehaviour>();
         }
     }
 }

@@ -85,7 +85,10 @@ pub use control_group::{
     ControlGroup, ControlNode, GroupTask, MOST_CONTROLLED_PROCESSORS, MOST_CONTROLLED_TASKS, PLANNING_ROUNDS, STEP_PART,
 };
 pub use costs::Costs;
-pub use delegate::{ALL_OPERATIONS, DelegateException, DelegateTotals, ServantBehaviour, ServantDelegate, Thinning};
+pub use delegate::{
+    ALL_OPERATIONS, DeclaredBehaviour, DeclaredDelegate, DeclaredProxy, DelegateException, DelegatePlace,
+    DelegateTotals, LONGEST_DELAY, Thinning,
+};
 pub use endpoint::{Address, Endpoint, EndpointError};
 pub use event::Event;
 pub use execution_time::ExecutionTime;

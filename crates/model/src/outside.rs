@@ -38,7 +38,7 @@ impl OutsideMeasure {
                 contents.brokered.programs[program.index()].host
             }
             OutsideMeasure::Delegate(DelegateMeasure { delegate, .. }) => {
-                contents.processor(contents.delegates[usize::from(delegate)].processor(contents)).host
+                contents.delegates[usize::from(delegate)].host(contents)
             }
         }
     }

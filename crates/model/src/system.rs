@@ -5,7 +5,7 @@ use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 use crate::contract::Contract;
 use crate::costs::Costs;
-use crate::delegate::ServantDelegate;
+use crate::delegate::DeclaredDelegate;
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::{self, ExecutionTime, Stream};
@@ -45,7 +45,7 @@ pub struct Contents {
     /// Objects whose requests are jobs.
     pub objects: Vec<ServedObject>,
     /// Delegates around servants, in the file's order.
-    pub delegates: Vec<ServantDelegate>,
+    pub delegates: Vec<DeclaredDelegate>,
     /// Delays between hosts; pairs not named have none.
     pub links: Vec<Link>,
     /// Operating regions in order of time; the first starts at 0, so there is always one.

@@ -12,7 +12,7 @@ use crate::contract::{
     Condition, ConditionSource, Contract, ContractAction, ContractRegion, ContractSetting, ExternalAction, JobScope,
     Stay, WindowSummary,
 };
-use crate::delegate::ServantDelegate;
+use crate::delegate::{DeclaredDelegate, DelegatePlace};
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::execution_time::ExecutionTime;
@@ -295,9 +295,22 @@ fn write_object(text: &mut String, object: &ServedObject, names: &impl Fn(&[Oper
     }
 }
 
-fn write_delegate(text: &mut String, system: &System, delegate: &ServantDelegate) {
+fn write_delegate(text: &mut String, system: &System, delegate: &DeclaredDelegate) {
     header(text, "delegate", &delegate.name);
-    line(text, "object", quoted(&plain(&system.objects[usize::from(delegate.object)].name)));
+    match &delegate.place {
+        DelegatePlace::Servant(object) => {
+            line(text, "object", quoted(&plain(&system.objects[usize::from(*object)].name)));
+        }
+        DelegatePlace::Proxy(proxy) => {
+            let listen = Endpoint::Tcp(proxy.listen.clone());
+            line(text, "to", quoted(&proxy.to));
+            line(text, "host", quoted(&plain(&system.hosts[proxy.host.index()].name)));
+            line(text, "listen", quoted(&listen.to_string()));
+            if listen.is_exposed() {
+                line(text, "insecure", "true");
+            }
+        }
+    }
     let behaviours = delegate.behaviours.iter();
     let behaviours =
         behaviours.map(|(name, behaviour)| format!("{} = {}", key_of(name), quoted(&behaviour.to_string())));

@@ -339,13 +339,19 @@ fn delegates_are_read_as_written_and_contracts_watch_and_set_them() {
         [delegate.front]
         object = 'map'
         behaviour = { '*' = 'thin:1/4', zoom = 'thin:30Hz', reset = 'refuse:no_permission' }
+        [delegate.camera]
+        to = 'corbaloc::127.0.0.1:2809/Camera'
+        host = 'drone'
+        listen = 'tcp/127.0.0.1:2810'
+        behaviour = { frame = 'cached:100ms', steer = 'mark:EF', '*' = 'delay:1ms' }
         [contract.door]
         on = 'main'
         watch = { slow = { of = 'delegate.front.latency' }, often = { of = 'delegate.front.rate', max_age = '2s' } }
         [[contract.door.region]]
         name = 'closed'
         enter = 'slow > often'
-        do = [{ set = 'delegate.front.zoom', to = 'refuse' }, { set = 'delegate.front.*', to = 'pass' }]
+        do = [{ set = 'delegate.front.zoom', to = 'refuse' }, { set = 'delegate.front.*', to = 'pass' },
+              { set = 'delegate.camera.frame', to = 'delay:5ms' }]
         [[contract.door.region]]
         name = 'open'
         [[epoch]]
@@ -361,12 +367,57 @@ fn delegates_are_read_as_written_and_contracts_watch_and_set_them() {
     assert_eq!(on.collect::<Vec<_>>(), [1, 1]);
     assert_eq!(system.contract_routes().len(), 3);
     let texts: Vec<_> = contract.external_actions().map(|(_, action)| action.text(&system)).collect();
-    assert_eq!(texts, ["delegate.front.zoom = refuse:TRANSIENT", "delegate.front.* = pass"]);
+    let expected =
+        ["delegate.front.zoom = refuse:TRANSIENT", "delegate.front.* = pass", "delegate.camera.frame = delay:5ms"];
+    assert_eq!(texts, expected);
+    let camera = &system.delegates[1];
+    let behaviours = ["frame", "steer", "zoom"].map(|operation| camera.behaviour(operation).to_string());
+    assert_eq!(behaviours, ["cached:100ms", "mark:EF", "delay:1ms"]);
+    assert_eq!((camera.object(), camera.processor(&system).index()), (None, 0));
     let place = system.conditions.iter().position(|one| one.name == "delegate.front.latency").unwrap();
     assert_eq!(system.epochs[1].environment.condition(place), Some(500_000));
     let written = hyoshi_model::write(&system);
     let again = read(&written, "written.toml", None).unwrap_or_else(|errors| panic!("{errors}\n{written}")).system;
     assert_eq!(again, system);
+}
+
+#[test]
+fn mistakes_in_proxies_are_refused_with_a_remedy() {
+    let text = |delegate: &str| {
+        format!(
+            "name = 'x'
+            duration = '1s'
+            [operation.query]
+            called = true
+            deadline = '10ms'
+            wcet = '1ms'
+            [object.map]
+            operation = 'query'
+            endpoints = ['tcp/127.0.0.1:7473']
+            [delegate.front]
+            {delegate}"
+        )
+    };
+    let to = "to = 'corbaloc::127.0.0.1:2809/Camera'\n";
+    for (delegate, error) in [
+        ("behaviour = { zoom = 'pass' }", "`front` has no object"),
+        ("to = 'corbaloc::h:1/K'\nobject = 'map'\nlisten = 'tcp/127.0.0.1:2810'", "has both `object` and `to`"),
+        ("object = 'map'\nlisten = 'tcp/127.0.0.1:2810'", "`listen` belongs to proxies"),
+        ("object = 'map'\nbehaviour = { zoom = 'delay:5ms' }", "a delegate with `to` can: it is a proxy"),
+        (to, "`front` has no `listen`"),
+        (&format!("{to}listen = 'tls/127.0.0.1:2810'"), "a proxy cannot listen at `tls/127.0.0.1:2810`"),
+        (&format!("{to}listen = 'tcp/10.0.0.7:2810'"), "write `insecure = true` if the network is trusted"),
+        (&format!("{to}listen = 'tcp/127.0.0.1:2810'\nhost = 'moon'"), "there is no host `moon`"),
+        (&format!("{to}listen = 'tcp/127.0.0.1:2810'\nbehaviour = {{ a = 'delay:2min' }}"), "write 60s at most"),
+        (&format!("{to}listen = 'tcp/127.0.0.1:2810'\nbehaviour = {{ a = 'redirect' }}"), "no reference to redirect"),
+        (
+            &format!("{to}listen = 'tcp/127.0.0.1:2810'\n[delegate.back]\n{to}listen = 'tcp/127.0.0.1:2810'"),
+            "set another port for each proxy",
+        ),
+    ] {
+        let errors = read(&text(delegate), "x.toml", None).unwrap_err().to_string();
+        assert!(errors.contains(error), "{error}: {errors}");
+    }
 }
 
 #[test]

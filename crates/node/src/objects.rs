@@ -22,12 +22,14 @@ use hyoshi_runtime::{ClientMeter, Node, Prepared};
 
 use crate::contact::corbaloc;
 use crate::corba_events::CorbaEvents;
+use crate::delegates::FileDelegates;
 use crate::idl::hyoshi_node as wire;
 use crate::jobs::{JobOrder, ServedLane};
 use crate::operators::{build, close_to_others, listen};
 use crate::peers::{NodeError, NodePeers};
 use crate::rates::{ClientGate, ServedRates};
-use crate::servant_delegates::{ServantDelegates, reference};
+use crate::servant_delegates::reference;
+use crate::servant_error::ServantError;
 
 /// Activates a servant under an id, with a binding to an order. With an ORB, also publishes it under that id.
 type Activate = Arc<dyn Fn(&Adapter, &str, u32, Option<&Orb>) -> Result<Ior, AdapterError> + Send + Sync>;
@@ -52,7 +54,7 @@ struct ObjectServant {
 pub struct InstalledObjects {
     system: Arc<System>,
     servants: Vec<ObjectServant>,
-    delegates: ServantDelegates,
+    delegates: FileDelegates,
     orders: Vec<(ProcessorId, JobOrder)>,
     unserved: Vec<String>,
     /// Places for the pushes of registered clients.
@@ -66,7 +68,7 @@ pub struct ServingObjects {
     // In this order: clients leave before the ORB of their requests is shut down.
     rates: Vec<ServedRates>,
     processors: Vec<ServingProcessor>,
-    delegates: ServantDelegates,
+    delegates: FileDelegates,
     /// Objects of the file, on this host, for which the program has no servant.
     unserved: Vec<String>,
 }
@@ -126,73 +128,6 @@ fn counts<'a>(orders: impl IntoIterator<Item = &'a JobOrder>) -> RequestCounts {
         }
     })
 }
-
-/// A servant for an object that the file does not have, or two for one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServantError {
-    /// The file has no such object.
-    Unknown {
-        /// Its name.
-        object: String,
-        /// Those that the file has.
-        known: Vec<String>,
-    },
-    /// The file names an operation for its delegate that its interface does not have.
-    NoOperation {
-        /// The name of the delegate.
-        delegate: String,
-        /// The operation.
-        operation: String,
-        /// Those of the interface.
-        known: Vec<String>,
-    },
-    /// A delegate redirects requests to a reference that is wrong.
-    Reference {
-        /// The name of the delegate.
-        delegate: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// The program has two servants for it.
-    Twice {
-        /// Its name.
-        object: String,
-    },
-}
-
-impl fmt::Display for ServantError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServantError::Unknown { object, known } if known.is_empty() => {
-                write!(
-                    f,
-                    "the program has a servant for object `{object}`, but the file has no objects: add [object.{object}]"
-                )
-            }
-            ServantError::Unknown { object, known } => {
-                let known = known.join(", ");
-                write!(
-                    f,
-                    "the program has a servant for object `{object}`, but the file has no such object; it has {known}"
-                )
-            }
-            ServantError::NoOperation { delegate, operation, known } => {
-                let known = known.join(", ");
-                write!(
-                    f,
-                    "delegate `{delegate}` has a behaviour for `{operation}`, but the interface of its object has no such operation; it has {known}"
-                )
-            }
-            ServantError::Reference { delegate, why } => write!(
-                f,
-                "`redirect` of delegate `{delegate}` is not a reference: {why}; write IOR:... or corbaloc::HOST:PORT/KEY"
-            ),
-            ServantError::Twice { object } => write!(f, "the program has two servants for object `{object}`"),
-        }
-    }
-}
-
-impl std::error::Error for ServantError {}
 
 impl Objects {
     /// No servants.
@@ -259,7 +194,7 @@ impl Objects {
                 orders.push((id, order));
             }
         }
-        let delegates = ServantDelegates::new(system, interface);
+        let delegates = FileDelegates::start(system, host, interface)?;
         node = node.delegates(Arc::new(delegates.clone()));
         let (system, pushes) = (system.clone(), Vec::new());
         Ok((node, InstalledObjects { system, servants: self.servants, delegates, orders, unserved, pushes }))
@@ -273,7 +208,7 @@ fn check_operations(
 ) -> Result<(), ServantError> {
     for one in &system.delegates {
         if let Some(Err(why)) = one.redirect.as_deref().map(reference) {
-            return Err(ServantError::Reference { delegate: one.name.clone(), why });
+            return Err(ServantError::Reference { delegate: one.name.clone(), key: "redirect", why });
         }
     }
     let declared = (0u16..).zip(&system.delegates);
@@ -285,7 +220,7 @@ fn check_operations(
     });
     for (delegate, operation) in declared.chain(set).filter(|(_, operation)| *operation != ALL_OPERATIONS) {
         let delegate = &system.delegates[usize::from(delegate)];
-        let known = interface(&system.objects[usize::from(delegate.object)].name);
+        let known = delegate.object().and_then(|object| interface(&system.objects[usize::from(object)].name));
         if let Some(known) = known.filter(|known| !known.contains(&operation)) {
             let known = known.iter().map(|name| (*name).to_owned()).collect();
             let (delegate, operation) = (delegate.name.clone(), operation.to_owned());

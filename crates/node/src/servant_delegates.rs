@@ -1,5 +1,5 @@
-//! Delegates around the servants of a file's objects (`[delegate.NAME]`): they decide about each request before it becomes
-//! a job, and measure it.
+//! Delegates around the servants of a file's objects (`[delegate.NAME]` with `object`): they decide about each request
+//! before it becomes a job, and measure it.
 //!
 //! ```text
 //!   request ─► RequestDelegate::admit ─┬─ PassedRequest ─► job ─► ended: answered, failed
@@ -11,23 +11,18 @@
 
 use std::sync::Arc;
 
-use hyoshi_model::{ALL_OPERATIONS, DelegateTotals, Instant, ServantBehaviour, ServantDelegate, System};
+use hyoshi_model::{ALL_OPERATIONS, DeclaredBehaviour, DeclaredDelegate, DelegateTotals, Instant};
 use hyoshi_orb::behaviour::{Behaviour, DelegateDecision, DelegateId, DelegateOutcome, Delegates, OperationDelegate};
 use hyoshi_orb::{SystemException, SystemKind, minor};
 use hyoshi_os::PiMutex;
 use hyoshi_os::clock::monotonic;
-use hyoshi_runtime::DelegateAccess;
 use hyoshi_wire::ior::{Ior, ObjectUrl};
-
-/// The delegates of the objects that this program serves.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServantDelegates(Arc<Vec<Arc<RequestDelegate>>>);
 
 /// A delegate, with its position in the system.
 #[derive(Debug)]
 pub(crate) struct RequestDelegate {
     place: u16,
-    declared: ServantDelegate,
+    declared: DeclaredDelegate,
     /// Where it redirects requests.
     redirect: Option<Arc<Ior>>,
     state: PiMutex<Delegates>,
@@ -53,50 +48,18 @@ pub(crate) struct PassedRequest {
     is_oneway: bool,
 }
 
-impl ServantDelegates {
-    /// Those of the objects with a servant: `interface` returns the operations of an object's interface.
-    pub fn new(system: &System, interface: impl Fn(&str) -> Option<&'static [&'static str]>) -> Self {
-        let delegate = |(place, declared): (u16, &ServantDelegate)| {
-            let operations = interface(&system.objects[usize::from(declared.object)].name)?;
-            Some(Arc::new(RequestDelegate::new(place, declared, operations)))
-        };
-        ServantDelegates(Arc::new((0..).zip(&system.delegates).filter_map(delegate).collect()))
-    }
-
-    /// The delegate of an object.
-    pub fn of(&self, system: &System, object: &str) -> Option<Arc<RequestDelegate>> {
-        let is_of = |one: &&Arc<RequestDelegate>| system.objects[usize::from(one.declared.object)].name == object;
-        self.0.iter().find(is_of).cloned()
-    }
-
-    /// What they have measured, by their names.
-    pub fn measured(&self) -> Vec<(String, Vec<OperationDelegate>)> {
-        let measured = |one: &Arc<RequestDelegate>| {
-            // Requests wait for one copy at a time.
-            let count = one.state.lock().all().len();
-            let copy = |place: usize| one.state.lock().all().get(place).map(|one| OperationDelegate::clone(one));
-            (one.declared.name.clone(), (0..count).filter_map(copy).collect())
-        };
-        self.0.iter().map(measured).collect()
-    }
-
-    fn at(&self, place: u16) -> Option<&RequestDelegate> {
-        self.0.iter().find(|one| one.place == place).map(|one| &**one)
-    }
-}
-
-impl DelegateAccess for ServantDelegates {
-    fn totals(&self, delegate: u16) -> Option<DelegateTotals> {
-        self.at(delegate).map(|one| one.state.lock().totals())
-    }
-
-    fn set_behaviour(&self, delegate: u16, operation: &str, behaviour: Option<ServantBehaviour>) -> bool {
-        self.at(delegate).map(|one| one.set(operation, behaviour)).is_some()
-    }
+/// The behaviour of an operation that a region sets, or that of the file.
+pub(crate) fn behaviour_of(
+    declared: &DeclaredDelegate,
+    operation: &str,
+    set: Option<DeclaredBehaviour>,
+) -> Option<Behaviour> {
+    let of_file = || declared.behaviours.iter().find(|(one, _)| **one == *operation).map(|(_, one)| *one);
+    set.or_else(of_file).map(|behaviour| Behaviour::of_file(behaviour, declared.redirect.as_deref()))
 }
 
 impl RequestDelegate {
-    fn new(place: u16, declared: &ServantDelegate, operations: &[&str]) -> Self {
+    pub fn new(place: u16, declared: &DeclaredDelegate, operations: &[&str]) -> Self {
         let state = PiMutex::new(Delegates::of_interface(operations.iter().copied()));
         let redirect = declared.redirect.as_deref().and_then(|text| reference(text).ok()).map(Arc::new);
         let delegate = RequestDelegate { place, declared: declared.clone(), redirect, state };
@@ -104,11 +67,37 @@ impl RequestDelegate {
         delegate
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.declared.name
+    }
+
+    /// Its position in the system.
+    pub fn place(&self) -> u16 {
+        self.place
+    }
+
+    /// Its object in the system.
+    pub fn object(&self) -> Option<u16> {
+        self.declared.object()
+    }
+
+    /// The counts of all operations.
+    pub fn totals(&self) -> DelegateTotals {
+        self.state.lock().totals()
+    }
+
+    /// What it has measured.
+    pub fn measured(&self) -> Vec<OperationDelegate> {
+        // Requests wait for one copy at a time.
+        let count = self.state.lock().all().len();
+        let copy = |place: usize| self.state.lock().all().get(place).map(|one| OperationDelegate::clone(one));
+        (0..count).filter_map(copy).collect()
+    }
+
     /// Sets a behaviour, or that of the file.
-    fn set(&self, operation: &str, behaviour: Option<ServantBehaviour>) {
-        let of_file = || self.declared.behaviours.iter().find(|(one, _)| **one == *operation).map(|(_, one)| *one);
-        let of_servant = |behaviour| Behaviour::of_servant(behaviour, self.declared.redirect.as_deref());
-        let behaviour = behaviour.or_else(of_file).map(of_servant);
+    pub fn set(&self, operation: &str, behaviour: Option<DeclaredBehaviour>) {
+        let behaviour = behaviour_of(&self.declared, operation, behaviour);
         let mut state = self.state.lock();
         if operation == ALL_OPERATIONS {
             state.set_others(behaviour.unwrap_or_default());

@@ -396,3 +396,39 @@ fn a_proxy_without_a_way_to_the_object_does_not_start() {
     let error = IiopProxy::start(&peer::reference(&server, ""), unresolved).unwrap_err().to_string();
     assert!(error.contains("redirect:corbaloc::h/K"), "{error}");
 }
+
+/// As contracts set them.
+#[test]
+fn behaviours_change_while_the_proxy_runs() {
+    let server = listener();
+    let settable = vec!["late".to_owned()];
+    let proxy = start(&server, ProxySettings { settable, ..settings(&[("zoom", "pass")]) });
+    let mut client = connect(proxy.ior());
+    let refusal = || Some(Behaviour::Refuse(SystemKind::NoPermission));
+    // Clients cannot use up the place of an operation that a contract sets.
+    let names: Vec<String> = (0..200).map(|number| format!("noise{number}")).collect();
+    assert!(proxy.set_others(Behaviour::Refuse(SystemKind::Transient)));
+    for (id, name) in (0..).zip(&names) {
+        ask(&mut client, id, name);
+        assert_eq!(raised(&mut client, id).kind, SystemKind::Transient);
+    }
+    assert!(proxy.set("late", refusal()) && proxy.set("zoom", refusal()));
+    assert!(!proxy.set("unknown", refusal()), "it has no place");
+    for (id, name) in [(300, "late"), (301, "zoom")] {
+        ask(&mut client, id, name);
+        assert_eq!(raised(&mut client, id).kind, SystemKind::NoPermission);
+    }
+    let elsewhere = Behaviour::Redirect("corbaloc::h:1/K".to_owned());
+    assert!(!proxy.set("zoom", Some(elsewhere.clone())) && !proxy.set_others(elsewhere), "it is not resolved");
+    assert!(proxy.set("zoom", Some(Behaviour::Pass)) && proxy.set("late", None));
+    ask(&mut client, 302, "late");
+    assert_eq!(raised(&mut client, 302).kind, SystemKind::Transient, "as all others");
+    assert!(proxy.set_others(Behaviour::Pass));
+    ask(&mut client, 303, "late");
+    let mut at_server = accept(&server);
+    assert_eq!(peer::id(&peer::message(&mut at_server).unwrap()), 303);
+    answer(&mut at_server, 303);
+    assert_eq!(peer::id(&peer::message(&mut client).unwrap()), 303);
+    let totals = proxy.totals();
+    assert_eq!((totals.requests, totals.answered, totals.failed), (204, 1, 0));
+}

@@ -136,7 +136,8 @@ fn start(arguments: &Arguments, format: Format) -> Result<IiopProxy, CliError> {
     };
     let advertise = arguments.advertise.clone();
     let limits = ProxyLimits { connections: arguments.connections, ..ProxyLimits::default() };
-    let settings = ProxySettings { listen, advertise, behaviours, others, redirections, limits };
+    let settings =
+        ProxySettings { listen, advertise, behaviours, others, redirections, limits, ..ProxySettings::default() };
     // Each connection has two sockets.
     hyoshi_os::raise_file_limit();
     IiopProxy::start(&target, settings).map_err(|error| {

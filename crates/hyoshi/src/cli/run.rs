@@ -227,7 +227,7 @@ pub(super) fn run(
     #[cfg(feature = "orb")]
     let objects = objects.serve(&mut prepared, joined.as_ref(), &control, &corba_events)?;
     #[cfg(not(feature = "orb"))]
-    hosts::offer_no_events(&ready.system)?;
+    hosts::needs_no_orb(&ready.system)?;
     let mut gateways = RunGateways::open(&channel, host, joined.as_ref())?;
     users.into_iter().for_each(|user| user(channel.clone()));
     handle_users.into_iter().for_each(|user| user(prepared.handles()));

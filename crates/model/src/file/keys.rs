@@ -247,7 +247,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "delegate",
         shape: Shape::Named,
-        doc: "A delegate around the servant of an object: what happens to requests before they become jobs.",
+        doc: "A delegate around the servant of an object, or in front of an object of another program: what happens to its requests.",
         keys: DELEGATE,
     },
     Section { path: "object.clients", shape: Shape::Inline, doc: "What a client may ask for.", keys: CLIENT },
@@ -1015,12 +1015,26 @@ const OBJECT: &[Key] = &[
 ];
 
 const DELEGATE: &[Key] = &[
-    key("object", Kind::Name("object"), Required, "The object."),
+    key("object", Kind::Name("object"), Described("none"), "The object of the file; or write `to`."),
+    key(
+        "to",
+        Kind::Text,
+        Described("none"),
+        "The object of another program, \"IOR:...\" or \"corbaloc:...\": the run is its proxy.",
+    ),
+    key("host", Kind::Name("host"), Described("the only host"), "The machine of the proxy."),
+    key("listen", Kind::Text, Described("none"), "Where clients connect to the proxy: \"tcp/ADDRESS:PORT\"."),
+    key(
+        "insecure",
+        Kind::Truth,
+        Value("false"),
+        "True: other machines may connect to the proxy, without encryption or authentication.",
+    ),
     key(
         "behaviour",
         Kind::Behaviours,
         Described("all requests pass"),
-        "By operation of its interface, or \"*\" for all other operations: \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\", \"thin:10Hz\" or \"redirect\".",
+        "By operation of its interface, or \"*\" for all other operations: \"pass\", \"refuse\", \"refuse:NO_PERMISSION\", \"thin:1/4\", \"thin:10Hz\" or \"redirect\"; of a proxy also \"delay:5ms\", \"mark:AF41\" or \"cached:500ms\".",
     ),
     key(
         "redirect",

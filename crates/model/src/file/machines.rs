@@ -105,7 +105,7 @@ pub(super) fn endpoints(log: &mut Log, table: &Table<'_>, key: &str) -> Vec<AtPl
     written.value.into_iter().filter_map(|text| parsed(log, text)).collect()
 }
 
-fn parsed(log: &mut Log, text: AtPlace<&str>) -> Option<AtPlace<Endpoint>> {
+pub(super) fn parsed(log: &mut Log, text: AtPlace<&str>) -> Option<AtPlace<Endpoint>> {
     match text.value.parse::<Endpoint>() {
         Ok(endpoint) => Some(AtPlace::new(endpoint, text.place)),
         Err(error) => {

@@ -246,7 +246,7 @@ fn assemble(
     let phases = operations.phases(log);
     let chains = chains::chains(log, &top, &operations, &connections);
     let objects = objects::read(log, &top, &hosts, &operations);
-    let delegates = delegates::read(log, &top, &objects);
+    let delegates = delegates::read(log, &top, &hosts, &objects);
     offered::check(log, (&declared_events, &events), (&hosts, &processors, &objects), &operations);
     gateways::resolve(log, &gateway_tables, &mut hosts, (&processors, &events, &objects), &operations);
     let expand::OperationEdges { triggers, reads, .. } = connections;

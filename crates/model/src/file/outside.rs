@@ -7,7 +7,7 @@ use super::environment::LinkNames;
 use super::log::Log;
 use super::qoskets::UsedQosket;
 use super::table::{Table, in_order};
-use crate::delegate::ServantDelegate;
+use crate::delegate::DeclaredDelegate;
 use crate::ids::{HostId, ProgramId};
 use crate::outside::{
     DelegateMeasure, DelegateQuantity, HostMeasure, HostQuantity, LinkMeasure, LinkQuantity, OutsideCondition,
@@ -22,7 +22,7 @@ pub(super) struct MeasuredParts<'a> {
     pub hosts: &'a [Host],
     pub links: &'a [Link],
     pub programs: &'a [Program],
-    pub delegates: &'a [ServantDelegate],
+    pub delegates: &'a [DeclaredDelegate],
 }
 
 /// The declared ones in the file's order, then measured ones, by their first use. Contracts are read later: epochs set

@@ -188,8 +188,11 @@ impl Delegates {
     /// delegate.
     pub fn set(&mut self, operation: &str, behaviour: Option<Behaviour>) -> bool {
         let Some(at) = self.places.get(operation) else { return false };
-        let is_own = behaviour.is_some();
-        self.delegates[*at].set(behaviour.unwrap_or_else(|| self.others.clone()), is_own);
+        // Operations of every object pass, unless they have a behaviour of their own.
+        let is_implicit = || IMPLICIT_OPERATIONS.contains(&operation);
+        let is_own = behaviour.is_some() || is_implicit();
+        let default = || if is_implicit() { Behaviour::Pass } else { self.others.clone() };
+        self.delegates[*at].set(behaviour.unwrap_or_else(default), is_own);
         true
     }
 
@@ -204,6 +207,14 @@ impl Delegates {
     /// The counts of all operations.
     pub fn totals(&self) -> DelegateTotals {
         self.totals
+    }
+
+    /// An operation has a delegate of its own from now on, even if clients call many others first.
+    pub fn reserve(&mut self, operation: &str) {
+        if !self.places.contains_key(operation) {
+            self.add(operation, self.others.clone(), false);
+            self.set(operation, None);
+        }
     }
 
     fn add(&mut self, name: &str, behaviour: Behaviour, is_own: bool) -> usize {

@@ -13,18 +13,15 @@ mod measured;
 use std::fmt;
 use std::str::FromStr;
 
-pub use hyoshi_model::Thinning;
 use hyoshi_model::network::Dscp;
-use hyoshi_model::{DelegateException, ServantBehaviour, Span, quantity};
+use hyoshi_model::{DeclaredBehaviour, DelegateException, Span};
+pub use hyoshi_model::{LONGEST_DELAY, Thinning};
 use hyoshi_wire::SystemKind;
 
 pub use cache::{CacheLimits, ReplyCache};
 pub(crate) use delegates::IMPLICIT_OPERATIONS;
 pub use delegates::{DelegateDecision, DelegateId, Delegates, MOST_OPERATIONS, OperationDelegate};
 pub use measured::{DelegateMeasurements, DelegateOutcome};
-
-/// The longest delay of a request: its connection waits, too.
-pub const LONGEST_DELAY: Span = Span::from_secs(60);
 
 /// What a delegate does with the requests to an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +52,6 @@ impl FromStr for Behaviour {
     fn from_str(text: &str) -> Result<Behaviour, String> {
         let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| (name, Some(value)));
         match (name, value) {
-            ("pass", None) => Ok(Behaviour::Pass),
             ("refuse", None) => Ok(Behaviour::Refuse(SystemKind::Transient)),
             ("refuse", Some(exception)) => {
                 let known = SystemKind::ALL.iter().find(|kind| kind.name().eq_ignore_ascii_case(exception));
@@ -65,35 +61,27 @@ impl FromStr for Behaviour {
                 known.map(|kind| Behaviour::Refuse(*kind)).ok_or_else(unknown)
             }
             ("redirect", Some(reference)) if !reference.is_empty() => Ok(Behaviour::Redirect(reference.to_owned())),
-            ("thin", Some(thinning)) => thinning.parse().map(Behaviour::Thin),
-            ("delay", Some(time)) => match span(time)? {
-                delay if delay > LONGEST_DELAY => Err(format!("a delay of {time} is too long; write 60s at most")),
-                delay => Ok(Behaviour::Delay(delay)),
-            },
-            ("mark", Some(dscp)) => {
-                let unknown = |_| format!("unknown DSCP \"{dscp}\"; write a name such as AF41 or EF, or 0 to 63");
-                dscp.parse().map(Behaviour::Mark).map_err(unknown)
+            ("pass", None) | ("thin" | "delay" | "mark" | "cached", Some(_)) => {
+                text.parse().map(|behaviour| Behaviour::of_file(behaviour, None))
             }
-            ("cached", Some(age)) => span(age).map(Behaviour::Cached),
             _ => Err(format!("unknown behaviour \"{text}\"; {HELP}")),
         }
     }
 }
 
-fn span(text: &str) -> Result<Span, String> {
-    quantity::span(text).map_err(|error| format!("\"{text}\" {error}; {}", error.remedy(text)))
-}
-
 impl Behaviour {
-    /// That of a servant's delegate. `redirect` is its reference for [`ServantBehaviour::Redirect`].
-    pub fn of_servant(behaviour: ServantBehaviour, redirect: Option<&str>) -> Self {
+    /// That of a delegate of the file. `redirect` is its reference for [`DeclaredBehaviour::Redirect`].
+    pub fn of_file(behaviour: DeclaredBehaviour, redirect: Option<&str>) -> Self {
         match behaviour {
-            ServantBehaviour::Pass => Behaviour::Pass,
-            ServantBehaviour::Refuse(DelegateException::Transient) => Behaviour::Refuse(SystemKind::Transient),
-            ServantBehaviour::Refuse(DelegateException::NoPermission) => Behaviour::Refuse(SystemKind::NoPermission),
-            ServantBehaviour::Refuse(DelegateException::NoResources) => Behaviour::Refuse(SystemKind::NoResources),
-            ServantBehaviour::Thin(thinning) => Behaviour::Thin(thinning),
-            ServantBehaviour::Redirect => Behaviour::Redirect(redirect.unwrap_or_default().to_owned()),
+            DeclaredBehaviour::Pass => Behaviour::Pass,
+            DeclaredBehaviour::Refuse(DelegateException::Transient) => Behaviour::Refuse(SystemKind::Transient),
+            DeclaredBehaviour::Refuse(DelegateException::NoPermission) => Behaviour::Refuse(SystemKind::NoPermission),
+            DeclaredBehaviour::Refuse(DelegateException::NoResources) => Behaviour::Refuse(SystemKind::NoResources),
+            DeclaredBehaviour::Thin(thinning) => Behaviour::Thin(thinning),
+            DeclaredBehaviour::Redirect => Behaviour::Redirect(redirect.unwrap_or_default().to_owned()),
+            DeclaredBehaviour::Delay(time) => Behaviour::Delay(time),
+            DeclaredBehaviour::Mark(dscp) => Behaviour::Mark(dscp),
+            DeclaredBehaviour::Cached(age) => Behaviour::Cached(age),
         }
     }
 }

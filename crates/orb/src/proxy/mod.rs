@@ -23,7 +23,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hyoshi_model::{Instant, Span};
+use hyoshi_model::{DelegateTotals, Instant, Span};
 use hyoshi_os::{Clock, MonotonicClock, PiMutex};
 use hyoshi_wire::ior::Ior;
 
@@ -88,6 +88,8 @@ pub struct ProxySettings {
     pub others: Behaviour,
     /// The objects of [`Behaviour::Redirect`], by the texts there.
     pub redirections: Vec<(String, Ior)>,
+    /// Operations that can get a behaviour of their own while it runs: see [`IiopProxy::set`].
+    pub settable: Vec<String>,
     /// Bounds.
     pub limits: ProxyLimits,
 }
@@ -202,21 +204,28 @@ impl IiopProxy {
     ///
     /// If it cannot listen, or has no way to the object or that of a redirection.
     pub fn start(target: &Ior, settings: ProxySettings) -> Result<IiopProxy, ProxyError> {
-        let ProxySettings { listen, advertise, behaviours, others, redirections, limits } = settings;
+        let ProxySettings { listen, advertise, behaviours, others, redirections, settable, limits } = settings;
         let listening = Listening::parse(&listen).map_err(ProxyError::Endpoint)?;
         let routes = Routes::new(listening, advertise, limits.servers).ok_or(ProxyError::NotTcp(listen))?;
         let mut redirected = HashMap::new();
-        for behaviour in behaviours.iter().map(|(_, behaviour)| behaviour).chain([&others]) {
-            let Behaviour::Redirect(to) = behaviour else { continue };
-            let found = redirections.iter().find(|(text, _)| text == to).map(|(_, ior)| ior);
-            let ior = found.ok_or_else(|| ProxyError::Unresolved(to.clone()))?;
+        for (to, ior) in redirections {
             let unreachable = || ProxyError::Unreachable(format!("the object of \"redirect:{to}\""));
-            redirected.insert(to.clone(), Redirection::of(ior).ok_or_else(unreachable)?);
+            let object = Redirection::of(&ior).ok_or_else(unreachable)?;
+            redirected.insert(to, object);
+        }
+        for behaviour in behaviours.iter().map(|(_, behaviour)| behaviour).chain([&others]) {
+            if let Behaviour::Redirect(to) = behaviour
+                && !redirected.contains_key(to)
+            {
+                return Err(ProxyError::Unresolved(to.clone()));
+            }
         }
         let named = behaviours.iter().map(|(name, behaviour)| (name.as_str(), behaviour.clone()));
+        let mut delegates = Delegates::new(named, others);
+        settable.iter().for_each(|operation| delegates.reserve(operation));
         let shared = Arc::new(ProxyShared {
             clock: MonotonicClock::start(),
-            delegates: PiMutex::new(Delegates::new(named, others)),
+            delegates: PiMutex::new(delegates),
             cache: PiMutex::new(ReplyCache::new(limits.cache)),
             redirections: redirected,
             routes,
@@ -233,6 +242,32 @@ impl IiopProxy {
     /// The reference for clients, in place of the object's.
     pub fn ior(&self) -> &Ior {
         &self.ior
+    }
+
+    /// Sets the behaviour of an operation, from its next request on; `None`: that of all other operations. False, and
+    /// nothing is set, if the operation is not among the `settable` ones and no client has called it, or if the object of
+    /// a redirection is not in the settings.
+    pub fn set(&self, operation: &str, behaviour: Option<Behaviour>) -> bool {
+        let is_resolved = behaviour.as_ref().is_none_or(|behaviour| self.is_resolved(behaviour));
+        is_resolved && self.shared.delegates.lock().set(operation, behaviour)
+    }
+
+    /// Sets the behaviour of all operations without one of their own; false as for [`set`](Self::set).
+    pub fn set_others(&self, behaviour: Behaviour) -> bool {
+        let is_resolved = self.is_resolved(&behaviour);
+        if is_resolved {
+            self.shared.delegates.lock().set_others(behaviour);
+        }
+        is_resolved
+    }
+
+    fn is_resolved(&self, behaviour: &Behaviour) -> bool {
+        !matches!(behaviour, Behaviour::Redirect(to) if !self.shared.redirections.contains_key(to))
+    }
+
+    /// The counts of all operations.
+    pub fn totals(&self) -> DelegateTotals {
+        self.shared.delegates.lock().totals()
     }
 
     /// What it has measured.

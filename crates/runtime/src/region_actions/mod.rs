@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyoshi_dispatch::ChangedRegion;
 use hyoshi_model::{
-    Contract, DelegateTotals, ExternalAction, Instant, ProcessorId, ReservationSetting, ServantBehaviour, Span, System,
+    Contract, DeclaredBehaviour, DelegateTotals, ExternalAction, Instant, ProcessorId, ReservationSetting, Span, System,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -128,7 +128,7 @@ pub trait DelegateAccess: Send + Sync {
 
     /// Sets the behaviour of a delegate for an operation, or for all others ([`ALL_OPERATIONS`](hyoshi_model::ALL_OPERATIONS));
     /// `None`: that of the file. False if the program does not serve its object.
-    fn set_behaviour(&self, delegate: u16, operation: &str, behaviour: Option<ServantBehaviour>) -> bool;
+    fn set_behaviour(&self, delegate: u16, operation: &str, behaviour: Option<DeclaredBehaviour>) -> bool;
 }
 
 /// What a run may do outside of the dispatcher.

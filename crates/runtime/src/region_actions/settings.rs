@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hyoshi_model::{Dscp, ExternalAction, ProgramId, ReservationSetting, ServantBehaviour, System};
+use hyoshi_model::{DeclaredBehaviour, Dscp, ExternalAction, ProgramId, ReservationSetting, System};
 
 use super::{BrokerAccess, DelegateAccess, ReadyAction, SettingRefusal};
 use crate::common::CommonState;
@@ -25,7 +25,7 @@ pub(super) enum SettingValue {
     /// In the unit of the setting.
     Reservation(u64),
     Dscp(Dscp),
-    Behaviour(ServantBehaviour),
+    Behaviour(DeclaredBehaviour),
 }
 
 /// Where settings are applied, except for links.
@@ -105,8 +105,13 @@ impl SettingTargets {
                     _ => None,
                 };
                 let set = self.delegates.as_ref().is_some_and(|all| all.set_behaviour(*delegate, operation, behaviour));
-                let object = &system.objects[usize::from(system.delegates[usize::from(*delegate)].object)].name;
-                let refusal = || SettingRefusal::for_now(format!("the program has no servant for object {object}"));
+                let refusal = || match system.delegates[usize::from(*delegate)].object() {
+                    Some(object) => {
+                        let object = &system.objects[usize::from(object)].name;
+                        SettingRefusal::for_now(format!("the program has no servant for object {object}"))
+                    }
+                    None => SettingRefusal::for_now("the program has no proxies"),
+                };
                 set.then_some(()).ok_or_else(refusal)
             }
         }

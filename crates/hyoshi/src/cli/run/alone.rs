@@ -15,12 +15,16 @@ use crate::cli::CliError;
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HostArguments {}
 
-/// Fails if an event has endpoints for CORBA programs.
-pub(super) fn offer_no_events(system: &System) -> Result<(), CliError> {
-    match system.events.iter().find(|event| !event.endpoints.is_empty()) {
+/// Fails if an event has endpoints for CORBA programs, or a delegate is a proxy.
+pub(super) fn needs_no_orb(system: &System) -> Result<(), CliError> {
+    let event = system.events.iter().find(|event| !event.endpoints.is_empty());
+    let event = event.map(|event| format!("event `{}` has endpoints", event.name));
+    let proxy = system.delegates.iter().find(|delegate| delegate.object().is_none());
+    let proxy = proxy.map(|delegate| format!("delegate `{}` is a proxy", delegate.name));
+    match event.or(proxy) {
         None => Ok(()),
-        Some(event) => Err(CliError::new(format!("event `{}` has endpoints, but this program has no ORB", event.name))
-            .help("build it with the feature `orb` of the crate hyoshi, or remove `endpoints`")),
+        Some(what) => Err(CliError::new(format!("{what}, but this program has no ORB"))
+            .help("build it with the feature `orb` of the crate hyoshi")),
     }
 }
 

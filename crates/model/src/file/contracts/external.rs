@@ -3,13 +3,14 @@
 
 use super::{Addressed, ContractReader, addressed};
 use crate::contract::{ConditionSource, ExternalAction};
+use crate::file::delegates::{self, DelegateShape};
 use crate::file::environment::LinkNames;
+use crate::file::limits;
 use crate::file::log::{AtPlace, Log, Place};
 use crate::file::names::Names;
 use crate::file::outside::{self, MeasuredParts};
 use crate::file::table::Table;
 use crate::file::value::{InputValue, shortened};
-use crate::file::{delegates, limits};
 use crate::ids::{HostId, ProcessorId, ProgramId};
 use crate::outside::{DelegateQuantity, HostQuantity, LinkQuantity, ReservationQuantity};
 use crate::program::ReservationSetting;
@@ -137,7 +138,8 @@ impl ContractReader<'_, '_> {
         }
         let to = table.required(log, "to", InputValue::text)?;
         let around = &self.contents.delegates[delegate as usize];
-        let behaviour = delegates::behaviour(log, to, around.redirect.is_some())?;
+        let behaviour = delegates::behaviour(log, to, DelegateShape::of(around))?;
+        self.must_have_processor(log, around.host(self.contents), address.place)?;
         let processor = around.processor(self.contents);
         self.processor = self.processor.or(Some(processor));
         Some(ExternalAction::Behave { delegate: delegate as u16, operation: address.key.into(), behaviour })
