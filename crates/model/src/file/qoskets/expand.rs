@@ -32,6 +32,8 @@ impl<'p, 'a> Expansion<'p, 'a> {
     }
 
     fn value(&mut self, log: &mut Log, used: Place, value: &Spanned<DeValue<'a>>) -> Option<Spanned<DeValue<'a>>> {
+        // Also for an empty list or table: repetitions multiply them.
+        self.spend(log, used, 0)?;
         match value.get_ref() {
             DeValue::String(text) => self.text(log, used, text, value),
             DeValue::Array(list) => {
@@ -44,10 +46,7 @@ impl<'p, 'a> Expansion<'p, 'a> {
                 let table = self.table(log, used, table)?;
                 Some(Spanned::new(value.span(), DeValue::Table(table)))
             }
-            other => {
-                self.spend(log, used, 0)?;
-                Some(Spanned::new(value.span(), other.clone()))
-            }
+            other => Some(Spanned::new(value.span(), other.clone())),
         }
     }
 
