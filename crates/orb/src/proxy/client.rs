@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyoshi_model::{Dscp, Instant};
-use hyoshi_os::{Clock, May, PiMutex, Spawn};
+use hyoshi_os::{May, PiMutex, Spawn};
 use hyoshi_wire::giop::{
     Answer, CONTEXT_CODE_SETS, LocateReplyHeader, LocateStatus, Message, Received, ReplyHeader, ReplyStatus, Request,
     ServiceContext, close_connection, message_error,
@@ -15,12 +15,14 @@ use hyoshi_wire::giop::{
 use hyoshi_wire::{ByteOrder, Encode, Encoder, Limits, SystemException, Version};
 
 use super::ProxyShared;
+use super::registry::ClientLink;
 use super::route::{ProxiedServer, Redirection};
 use super::upstream::{self, Upstream};
 use crate::behaviour::{Behaviour, DelegateDecision, DelegateId, DelegateOutcome};
 use crate::channel::{Incoming, Parked, ReadBudget, ReceiveError, Receiver, Tally, TurnEnd, Whole, receive};
 use crate::failure::CallFailure;
 use crate::limits::duration;
+use crate::server::ClientSource;
 use crate::socket::BUFFER;
 use crate::stream::MaybeTlsStream;
 
@@ -33,7 +35,7 @@ const CACHE_KEY: usize = 4_096;
 /// A client, for all threads of its connection.
 pub(super) struct ProxyClient {
     pub(super) shared: Arc<ProxyShared>,
-    pub(super) link: Arc<MaybeTlsStream>,
+    pub(super) link: Arc<ClientLink>,
     /// Held for one message to the client.
     writes: PiMutex<()>,
     /// Requests that wait for a reply, by their ids.
@@ -57,7 +59,7 @@ impl ProxyClient {
     /// Sends whole messages. A client that does not read them is disconnected.
     pub(super) fn send(&self, octets: &[u8]) -> bool {
         let _one = self.writes.lock();
-        let sent = write_all(&self.link, octets);
+        let sent = write_all(&self.link.stream, octets);
         if !sent {
             self.link.close();
         }
@@ -125,8 +127,8 @@ pub(super) fn begin(shared: &Arc<ProxyShared>, link: MaybeTlsStream, server: &Ar
         return;
     }
     shared.count(|counts| &counts.clients);
-    let link = Arc::new(link);
-    let Some(place) = shared.registry.add(&link) else {
+    let link = Arc::new(ClientLink::new(link));
+    let Some(place) = shared.registry.add(ClientSource::of(&link.stream), &link) else {
         shared.count(|counts| &counts.displaced);
         return link.close();
     };
@@ -220,6 +222,9 @@ impl ClientReader {
 
     /// A message of the client.
     fn message(&mut self, received: &Received<'_>) -> ControlFlow<()> {
+        if self.client.link.is_closed() {
+            return ControlFlow::Break(());
+        }
         let version = received.header().version;
         match received.decode() {
             Ok(Message::Request(request)) => return self.request(received, &request),
@@ -278,7 +283,12 @@ impl ClientReader {
                 return ControlFlow::Continue(());
             }
             DelegateDecision::Drop => return ControlFlow::Continue(()),
-            DelegateDecision::Delay(span) => shared.clock.sleep_until(now.saturating_add(span)),
+            DelegateDecision::Delay(span) => {
+                client.link.sleep_until(&shared.clock, now.saturating_add(span));
+                if client.link.is_closed() {
+                    return ControlFlow::Break(());
+                }
+            }
             DelegateDecision::Mark(dscp) => passed.way.dscp = Some(dscp),
             DelegateDecision::Redirect => {
                 // Each behaviour's redirection was resolved at the start.
@@ -481,7 +491,7 @@ impl Receiver for FromClient<'_> {
     type Stop = ();
 
     fn read(&mut self, place: &mut [u8], more: bool) -> io::Result<usize> {
-        self.reader.client.link.read(place, if more { May::Never } else { May::Wait })
+        self.reader.client.link.stream.read(place, if more { May::Never } else { May::Wait })
     }
 
     fn message(&mut self, Whole { received, .. }: Whole<'_>) -> ControlFlow<(), Option<Parked>> {
