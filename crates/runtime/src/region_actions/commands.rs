@@ -5,7 +5,7 @@ use std::env;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant as WallClock;
 
@@ -23,6 +23,9 @@ const LOOK: Span = Span::from_millis(5);
 
 /// The time limit of running commands after the end of the run.
 const GRACE: Span = Span::from_millis(300);
+
+/// A killed command ends within this time.
+const REAPED: Span = Span::from_secs(1);
 
 /// The most commands of a contract that wait for an earlier one.
 const WAITING: usize = 64;
@@ -108,7 +111,7 @@ impl Commands {
         state.over = true;
         let abandoned: Vec<_> = state.queues.iter_mut().flat_map(CommandQueue::abandon).collect();
         drop(state);
-        abandoned.into_iter().for_each(|(action, reason)| self.log.record(action, Err(reason.to_owned())));
+        abandoned.into_iter().for_each(|(action, reason)| self.log.record(action, Err(reason)));
         self.wake.post();
     }
 }
@@ -138,6 +141,17 @@ struct RunningCommand {
     action: usize,
     child: Child,
     started: WallClock,
+    /// Its time is over.
+    killed: Option<KilledCommand>,
+}
+
+/// A command whose time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KilledCommand {
+    /// It was killed, and may not have ended yet.
+    Ending,
+    /// It cannot be killed, for example because it runs as another user. This was reported.
+    Remaining,
 }
 
 /// The result of a command, with its action.
@@ -158,24 +172,36 @@ impl CommandQueue {
         self.running.is_some()
     }
 
-    /// The result of the present command, if it has ended or its time is over. Then the next one starts.
+    /// The result of the present command, if it has ended or its time is over. When it has ended, the next one starts.
     pub fn poll(&mut self, limit: Span) -> Vec<CommandResult> {
-        let Some(running) = &self.running else { return Vec::new() };
-        let action = running.action;
-        let ended = has_ended(running.child.id());
-        let is_late = running.started.elapsed().as_nanos() >= u128::from(limit.as_nanos());
-        if matches!(ended, Ok(false)) && !is_late {
-            return Vec::new();
+        let Some(running) = &mut self.running else { return Vec::new() };
+        let (action, pid) = (running.action, running.child.id());
+        let ended = has_ended(pid);
+        if matches!(ended, Ok(false)) {
+            let is_over = |limit: Span| running.started.elapsed().as_nanos() >= u128::from(limit.as_nanos());
+            let failed = match running.killed {
+                None if is_over(limit) => end(&mut running.child).err().map(|error| format!(": {error}")),
+                Some(KilledCommand::Ending) if is_over(limit + REAPED) => Some(String::new()),
+                _ => return Vec::new(),
+            };
+            running.killed = Some(failed.as_ref().map_or(KilledCommand::Ending, |_| KilledCommand::Remaining));
+            let result = |error: String| (action, Err(format!("cannot kill it after {limit}{error}; it still runs")));
+            return failed.map(result).into_iter().collect();
         }
-        let status = self.kill();
+        let killed = running.killed;
+        // Its children may still run. Before it is reaped: until then its process ID is not reused.
+        drop(end_group(pid, true));
+        let status = running.child.try_wait();
+        self.running = None;
         let result = match (ended, status) {
-            (Ok(false), _) => Err(format!("killed after {limit}")),
-            (_, Some(Ok(status))) if status.success() => Ok(()),
-            (_, Some(Ok(status))) => Err(format!("it ended with {status}")),
-            (Err(error), _) | (_, Some(Err(error))) => Err(format!("cannot wait for it: {error}")),
-            (Ok(true), None) => Ok(()),
+            _ if killed == Some(KilledCommand::Ending) => Err(format!("killed after {limit}")),
+            (Ok(_), Ok(Some(status))) if status.success() => Ok(()),
+            (Ok(_), Ok(Some(status))) => Err(format!("it ended with {status}")),
+            (Err(error), _) | (_, Err(error)) => Err(format!("cannot wait for it: {error}")),
+            (Ok(_), Ok(None)) => Ok(()),
         };
-        let mut results = vec![(action, result)];
+        let reported = killed == Some(KilledCommand::Remaining);
+        let mut results: Vec<_> = Some((action, result)).filter(|_| !reported).into_iter().collect();
         results.extend(self.start_next());
         results
     }
@@ -194,7 +220,7 @@ impl CommandQueue {
         command.stdout(std::io::stderr()).process_group(0);
         match command.spawn() {
             Ok(child) => {
-                self.running = Some(RunningCommand { action, child, started: WallClock::now() });
+                self.running = Some(RunningCommand { action, child, started: WallClock::now(), killed: None });
                 None
             }
             Err(error) => Some((action, Err(format!("cannot start it: {error}")))),
@@ -202,20 +228,36 @@ impl CommandQueue {
     }
 
     /// The run has ended: kills the present command, and drops those that wait. Returns their actions, with the reason.
-    pub fn abandon(&mut self) -> Vec<(usize, &'static str)> {
-        let running = self.running.as_ref().map(|running| (running.action, "killed at the end of the run"));
-        self.kill();
-        let waiting = self.waiting.drain(..).map(|one| (one.action, NOT_STARTED));
+    pub fn abandon(&mut self) -> Vec<(usize, String)> {
+        let reported = self.running.as_ref().is_some_and(|one| one.killed == Some(KilledCommand::Remaining));
+        let running = self.kill().filter(|_| !reported).map(|(action, killed)| match killed {
+            Ok(()) => (action, "killed at the end of the run".to_owned()),
+            Err(error) => (action, format!("cannot kill it at the end of the run: {error}; it still runs")),
+        });
+        let waiting = self.waiting.drain(..).map(|one| (one.action, NOT_STARTED.to_owned()));
         running.into_iter().chain(waiting).collect()
     }
 
-    /// Ends the present command and its children. Returns its status.
-    fn kill(&mut self) -> Option<io::Result<ExitStatus>> {
+    /// Kills the present command and the processes of its group, and reaps it if it ends soon.
+    fn kill(&mut self) -> Option<(usize, io::Result<()>)> {
         let mut running = self.running.take()?;
-        // Before waiting: until then its process ID is not reused. Its children may still run.
-        drop(end_group(running.child.id(), true));
-        Some(running.child.wait())
+        let killed = end(&mut running.child);
+        let begun = WallClock::now();
+        while killed.is_ok()
+            && matches!(running.child.try_wait(), Ok(None))
+            && begun.elapsed().as_nanos() < u128::from(REAPED.as_nanos())
+        {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Some((running.action, killed))
     }
+}
+
+/// Kills a command and the processes of its group.
+fn end(child: &mut Child) -> io::Result<()> {
+    // A command may have left its group.
+    drop(end_group(child.id(), true));
+    child.kill()
 }
 
 impl Drop for CommandQueue {
@@ -260,6 +302,18 @@ mod tests {
         queue.add(command(0, &["sleep", "600"]));
         let results = until_done(&mut queue, Span::from_millis(20));
         assert_eq!(results, [(0, Err("killed after 20ms".into()))]);
+    }
+
+    #[test]
+    fn a_command_that_leaves_its_group_is_killed_too() {
+        if find("perl").is_err() {
+            return eprintln!("skipped: needs perl");
+        }
+        let mut queue = CommandQueue::default();
+        let leaves = "setpgrp(0, getpgrp(getppid())) or exit 1; sleep 600";
+        queue.add(command(0, &["perl", "-e", leaves]));
+        let results = until_done(&mut queue, Span::from_millis(300));
+        assert_eq!(results, [(0, Err("killed after 300ms".into()))]);
     }
 
     #[test]
