@@ -3,6 +3,7 @@
 mod client;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -183,11 +184,15 @@ fn refused(error: NamingServiceError) -> CliError {
     CliError::new(&error).help(help)
 }
 
-/// Writes the file in one step, because programs may wait for it.
+/// Writes the file in one step, because programs may wait for it. In a directory of another user, or one like `/tmp`,
+/// that user could replace the new file by a link: then a file that cannot exist before is written.
 pub(super) fn write(path: &Path, reference: &str) -> Result<(), CliError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let written = fs::write(&beside, format!("{reference}\n")).and_then(|()| fs::rename(&beside, path));
+    let create = || fs::OpenOptions::new().write(true).create_new(true).open(&beside);
+    // Left by a program that was killed.
+    let made = create().or_else(|_| fs::remove_file(&beside).and_then(|()| create()));
+    let written = made.and_then(|mut file| writeln!(file, "{reference}")).and_then(|()| fs::rename(&beside, path));
     written.map_err(|error| {
         drop(fs::remove_file(&beside));
         CliError::new(format!("cannot write the reference to {}: {error}", path.display()))
