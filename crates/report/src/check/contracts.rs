@@ -1,6 +1,6 @@
 //! Contracts before they run: which regions can begin and end.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use hyoshi_contract::SettingLimits;
 use hyoshi_contract::reach::{Reachability, RegionReach, domain, reach};
@@ -190,15 +190,30 @@ fn hertz(period: Span) -> String {
 
 /// At most [`MOST_NOTES`]: one for each pair of contracts and operation.
 fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
-    let mut notes: Vec<ReportNote> = Vec::new();
-    let mut seen = BTreeSet::new();
+    // By operation and contract: the greatest shortest period, and the least longest one, with their regions. A limit of
+    // another region contradicts another contract only if these do.
+    let mut strictest: BTreeMap<OperationId, BTreeMap<usize, _>> = BTreeMap::new();
     for one in all {
-        for other in all.iter().filter(|other| other.contract.name != one.contract.name) {
-            for (operation, shortest, _) in &one.limits {
-                let least = other.limits.iter().find(|(id, _, longest)| id == operation && longest < shortest);
-                let Some((.., longest)) = least else { continue };
-                if notes.len() == MOST_NOTES || !seen.insert((&one.contract.name, &other.contract.name, *operation)) {
+        for (operation, shortest, longest) in &one.limits {
+            let own = ((*shortest, one), (*longest, one));
+            let (short, long) = strictest.entry(*operation).or_default().entry(one.place).or_insert(own);
+            if *shortest > short.0 {
+                *short = own.0;
+            }
+            if *longest < long.0 {
+                *long = own.1;
+            }
+        }
+    }
+    let mut notes: Vec<ReportNote> = Vec::new();
+    for (operation, contracts) in strictest {
+        for ((shortest, one), _) in contracts.values() {
+            for (_, (longest, other)) in contracts.values() {
+                if longest >= shortest || one.place == other.place {
                     continue;
+                }
+                if notes.len() == MOST_NOTES {
+                    return notes;
                 }
                 let first = preceding(one, other);
                 notes.push(ReportNote {
@@ -209,7 +224,7 @@ fn contradictions(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote
                          the limit of `{}` applies",
                         one.region,
                         one.contract.name,
-                        system.operation(*operation).name,
+                        system.operation(operation).name,
                         hertz(*shortest),
                         other.region,
                         other.contract.name,
@@ -231,15 +246,26 @@ fn preceding<'a>(one: &'a LimitingRegion<'a>, other: &'a LimitingRegion<'a>) -> 
 
 /// At most [`MOST_NOTES`]: one for each pair of contracts and setting.
 fn different_values(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
+    // By setting and contract: two different values with their regions, or one. Each value of another contract differs
+    // from one of two.
+    let mut values: BTreeMap<ContractSetting, BTreeMap<usize, Vec<(u32, &LimitingRegion<'_>)>>> = BTreeMap::new();
+    for one in all {
+        for (setting, to) in &one.settings {
+            let own = values.entry(*setting).or_default().entry(one.place).or_default();
+            if own.len() < 2 && own.iter().all(|(known, _)| known != to) {
+                own.push((*to, one));
+            }
+        }
+    }
     let mut notes: Vec<ReportNote> = Vec::new();
-    let mut seen = BTreeSet::new();
-    for (place, one) in all.iter().enumerate() {
-        for other in all[place + 1..].iter().filter(|other| other.place != one.place) {
-            for (setting, to) in &one.settings {
-                let different = other.settings.iter().find(|(same, value)| same == setting && value != to);
-                let Some((_, value)) = different else { continue };
-                if notes.len() == MOST_NOTES || !seen.insert((one.place, other.place, *setting)) {
-                    continue;
+    for (setting, contracts) in values {
+        let contracts: Vec<_> = contracts.into_values().collect();
+        for (place, own) in contracts.iter().enumerate() {
+            for others in &contracts[place + 1..] {
+                let mut pairs = own.iter().flat_map(|one| others.iter().map(move |other| (one, other)));
+                let Some(((to, one), (value, other))) = pairs.find(|(one, other)| one.0 != other.0) else { continue };
+                if notes.len() == MOST_NOTES {
+                    return notes;
                 }
                 notes.push(ReportNote {
                     level: NoteLevel::Info,
