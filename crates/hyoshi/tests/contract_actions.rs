@@ -271,7 +271,7 @@ fn epochs_set_measured_conditions_in_a_simulation_and_operators_cannot() {
     let measured = |contract: &Value| contract["conditions"][0]["value"].is_number();
     until_contract(&place, &mut run, "a utilisation", measured);
     let refused = contract(&place, "set host.local.cpu 1").exits(2);
-    assert!(refused.err.contains("condition `host.local.cpu` is measured"), "{}", refused.err);
+    assert!(refused.err.contains("cannot set condition `host.local.cpu`: it is measured"), "{}", refused.err);
     end(&place, run);
     place.hyoshi("trace replay run.hyo").exits(0);
 }

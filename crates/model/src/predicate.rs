@@ -310,9 +310,9 @@ impl fmt::Display for PredicateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.fault {
             PredicateFault::Unexpected { found, expected } if found.is_empty() => {
-                write!(f, "the expression ends, but {expected} must follow")
+                write!(f, "expected {expected}, found the end of the expression")
             }
-            PredicateFault::Unexpected { found, expected } => write!(f, "`{found}` where {expected} must be"),
+            PredicateFault::Unexpected { found, expected } => write!(f, "expected {expected}, found `{found}`"),
             PredicateFault::Unknown { name } => write!(f, "unknown condition `{name}`"),
             PredicateFault::Type { expected } => write!(f, "not {expected}"),
             PredicateFault::Undefined => f.write_str("a division by zero, or a constant that is too large"),
@@ -688,22 +688,22 @@ mod tests {
         let nested = "(".repeat(40);
         let long = format!("late > 1{}", " && late > 1".repeat(60));
         for (text, place, message) in [
-            ("late > ", (7, 7), "the expression ends, but a number, a condition or `(` must follow"),
+            ("late > ", (7, 7), "expected a number, a condition or `(`, found the end of the expression"),
             ("late", (0, 4), "not a truth value"),
             ("late > 1 && asked", (12, 17), "not a truth value"),
             ("(late > 1) + 2 > 3", (0, 10), "not a number"),
-            ("late > asked > loss", (13, 14), "`>` where an operator or the end must be"),
+            ("late > asked > loss", (13, 14), "expected an operator or the end, found `>`"),
             ("lat > 1", (0, 3), "unknown condition `lat`"),
             ("stale(lat)", (6, 9), "unknown condition `lat`"),
-            ("max(late) > 1", (0, 3), "`max(` where `stale(...)` or `duration(...)` must be"),
+            ("max(late) > 1", (0, 3), "expected `stale(...)` or `duration(...)`, found `max(`"),
             ("late / 0 > 1", (7, 8), "a division by zero, or a constant that is too large"),
             ("late > 1e999", (7, 12), "a division by zero, or a constant that is too large"),
-            ("late > 1.2.3", (7, 12), "`1.2.3` where a number must be"),
-            ("late > 20ms", (7, 11), "`20ms` where a number must be"),
+            ("late > 1.2.3", (7, 12), "expected a number, found `1.2.3`"),
+            ("late > 20ms", (7, 11), "expected a number, found `20ms`"),
             ("late > duration('20')", (16, 20), "`20` has no unit"),
             ("late > duration('20ms", (16, 21), "the quote does not end"),
-            ("late & 1", (5, 6), "`&` where an operator or the end must be"),
-            ("é > 1", (0, 2), "`é` where a number, a condition or `(` must be"),
+            ("late & 1", (5, 6), "expected an operator or the end, found `&`"),
+            ("é > 1", (0, 2), "expected a number, a condition or `(`, found `é`"),
         ] {
             let error = Predicate::read(text, &NAMES).unwrap_err();
             assert_eq!(((error.from, error.to), error.to_string().as_str()), (place, message), "{text}");

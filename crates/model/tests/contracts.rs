@@ -254,7 +254,7 @@ fn outside_actions_and_measured_conditions_that_cannot_be_are_refused() {
             "a contract cannot set `reservation.player.budget`",
         ),
         (action, "{ set = 'reservation.player.least', to = '2ms' }", "`player` has no `least`"),
-        (action, "{ set = 'reservation.player.cap', to = '20%' }", "`player` does not have one advocate `cap`"),
+        (action, "{ set = 'reservation.player.cap', to = '20%' }", "`player` must have exactly one advocate `cap`"),
         (action, "{ set = 'reservation.player.cap', to = 20 }", "`to`"),
         (action, "{ set = 'reservation.player.cap', most = '20%' }", "a contract cannot set `reservation.player.cap`"),
         ("'host.station.temperature', max_age", "'host.ship.temperature', max_age", "host `ship` has no processor"),
@@ -402,8 +402,8 @@ fn mistakes_in_proxies_are_refused_with_a_remedy() {
     for (delegate, error) in [
         ("behaviour = { zoom = 'pass' }", "`front` has no object"),
         ("to = 'corbaloc::h:1/K'\nobject = 'map'\nlisten = 'tcp/127.0.0.1:2810'", "has both `object` and `to`"),
-        ("object = 'map'\nlisten = 'tcp/127.0.0.1:2810'", "`listen` belongs to proxies"),
-        ("object = 'map'\nbehaviour = { zoom = 'delay:5ms' }", "a delegate with `to` can: it is a proxy"),
+        ("object = 'map'\nlisten = 'tcp/127.0.0.1:2810'", "`listen` is only for proxies"),
+        ("object = 'map'\nbehaviour = { zoom = 'delay:5ms' }", "`delay:5ms` is only for proxies"),
         (to, "`front` has no `listen`"),
         (&format!("{to}listen = 'tls/127.0.0.1:2810'"), "a proxy cannot listen at `tls/127.0.0.1:2810`"),
         (&format!("{to}listen = 'tcp/10.0.0.7:2810'"), "write `insecure = true` if the network is trusted"),
@@ -488,7 +488,7 @@ fn settings_of_a_reservation_are_at_most_those_of_its_table() {
         ("cap", "'50.1%'", "`to` is above the `cap` of `player`"),
         ("cap", "'0%'", "`to` is zero"),
         ("floor", "'11%'", "`to` is above the `floor` of `player`"),
-        ("rate", "'11%'", "`player` does not have one advocate `rate`"),
+        ("rate", "'11%'", "`player` must have exactly one advocate `rate`"),
     ] {
         let errors = read(&text(&set(key, to)), "x.toml", None).expect_err(key).to_string();
         assert!(errors.contains(error), "{key}: {errors}");

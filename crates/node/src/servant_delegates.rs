@@ -144,7 +144,7 @@ pub(crate) fn reference(text: &str) -> Result<Ior, String> {
         ObjectUrl::Corbaloc(corbaloc) => corbaloc.ior("").map_err(|error| error.to_string())?,
         ObjectUrl::Corbaname(_) => None,
     };
-    ior.filter(|ior| !ior.is_nil()).ok_or_else(|| "it names no object".to_owned())
+    ior.filter(|ior| !ior.is_nil()).ok_or_else(|| "no object in the reference".to_owned())
 }
 
 impl PassedRequest {

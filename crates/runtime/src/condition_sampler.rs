@@ -293,7 +293,7 @@ mod tests {
         let prepared = node.prepare().unwrap();
         let contracts = prepared.handles().contracts;
         let refused = contracts.set("host.drone.temperature", 1.0).unwrap_err();
-        assert_eq!(refused.to_string(), "condition `host.drone.temperature` is measured");
+        assert_eq!(refused.to_string(), "cannot set condition `host.drone.temperature`: it is measured");
         sensors.set(Some(40.0), None);
         let running = prepared.start();
         let until = |what: &str, holds: &dyn Fn(&crate::ContractState) -> bool| {

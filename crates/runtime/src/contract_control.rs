@@ -85,7 +85,9 @@ impl ContractError {
                 format!("declare a {what} in the system file")
             }
             ContractError::Unknown { known, .. } => format!("known: {}", known.join(", ")),
-            ContractError::Measured { .. } => "watch a [condition.NAME] instead, or set a region with `force`".into(),
+            ContractError::Measured { .. } => {
+                "declare and watch a [condition.NAME], or set a region with `hyoshi contract force`".into()
+            }
             ContractError::Unwatched { condition } => {
                 format!("watch \"condition.{condition}\" in a contract, or ask the node of another host, with --at")
             }
@@ -100,7 +102,7 @@ impl fmt::Display for ContractError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ContractError::Unknown { what, name, .. } => write!(f, "there is no {what} `{name}`"),
-            ContractError::Measured { condition } => write!(f, "condition `{condition}` is measured"),
+            ContractError::Measured { condition } => write!(f, "cannot set condition `{condition}`: it is measured"),
             ContractError::Unwatched { condition } => write!(f, "no contract here watches condition `{condition}`"),
             ContractError::Elsewhere { contract, host } => {
                 write!(f, "host `{host}` evaluates contract `{contract}`, in another process")

@@ -120,8 +120,8 @@ fn flaps(system: &System, contract: u16, found: FlappingRegion) -> ReportNote {
     );
     let Stay { first, most, .. } = region.rules.stay;
     let remedy = match first < most {
-        true => format!("watch the cause, which its actions do not cure, or raise `most` of `stay` above {most}"),
-        false => "watch the cause, which its actions do not cure, or let its `stay` grow: { first, grow, most }".into(),
+        true => format!("watch a value that its actions do not change, or raise `most` of `stay` above {most}"),
+        false => "watch a value that its actions do not change, or let `stay` grow: { first = \"5s\", grow = 2, most = \"1min\" }".into(),
     };
     ReportNote { remedy: Some(remedy), ..note(NoteLevel::Info, "contract", text) }
 }

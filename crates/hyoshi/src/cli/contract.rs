@@ -51,7 +51,7 @@ enum Verb {
         #[arg(allow_hyphen_values = true)]
         value: f64,
     },
-    /// Set a region, whatever the conditions are
+    /// Set a region; conditions do not change it until its end
     Force {
         /// The contract
         contract: String,
@@ -124,7 +124,9 @@ pub(super) fn contract(arguments: &Arguments, format: Format) -> Result<VerbOutc
                 Some(lasting) => format!("for {lasting}, or "),
                 None => String::new(),
             };
-            let text = format!("{contract} will be in {region} {end}until `hyoshi contract release {contract}`\n");
+            let text = format!(
+                "contract `{contract}` is set to region `{region}` {end}until `hyoshi contract release {contract}`\n"
+            );
             let lasting = lasting.map(Span::as_nanos);
             lines(text, json!({ "contract": contract, "region": region, "lasting_ns": lasting }))
         }
@@ -203,7 +205,7 @@ fn list(states: &[ContractStanding]) -> VerbOutput {
         ]
     };
     let rows = states.iter().map(row).collect();
-    let empty = "no contracts: [contract.NAME] in the system file declares one\n";
+    let empty = "no contracts; declare one as [contract.NAME] in the system file\n";
     let json = states.iter().map(contract_json).collect::<Vec<_>>();
     VerbOutput {
         text: OutputText::Table(OutputTable { columns: &CONTRACTS, rows, empty }),
@@ -230,7 +232,7 @@ fn show(client: &NodeClient, at: &str, contract: &str) -> Result<VerbOutput, Cli
     })?;
     let states = states(client, at)?;
     let Some(state) = states.iter().find(|one| one.contract == contract) else {
-        return Err(CliError::new(format!("the node at {at} neither evaluates contract `{contract}` nor applies it"))
+        return Err(CliError::new(format!("the node at {at} does not use contract `{contract}`"))
             .help("ask the node of another host, with --at"));
     };
     let active = match (state.regions.is_empty(), state.forced.is_empty()) {

@@ -114,7 +114,7 @@ fn proxy(
 /// Logs keys that only a proxy has.
 fn only_of_proxies(log: &mut Log, table: &Table<'_>) {
     for key in ["host", "listen", "insecure"].into_iter().filter(|key| table.get(key).is_some()) {
-        log.error(table.place_of(key), format!("`{key}` belongs to proxies"))
+        log.error(table.place_of(key), format!("`{key}` is only for proxies"))
             .help("remove it, or write `to` in place of `object` for an object of another program");
     }
 }
@@ -177,7 +177,9 @@ pub(super) fn behaviour(log: &mut Log, text: AtPlace<&str>, shape: DelegateShape
         }
         Ok(behaviour) if behaviour.is_of_proxies() && !shape.is_proxy => {
             let text = shortened(text.value);
-            format!("the delegate of a servant cannot have `{text}`; a delegate with `to` can: it is a proxy")
+            format!(
+                "`{text}` is only for proxies; write another behaviour, or `to` in place of `object` for an object of another program"
+            )
         }
         Ok(behaviour) => return Some(behaviour),
         Err(error) => error,

@@ -54,7 +54,7 @@ pub(super) fn accumulate(
                 held += now.changed.len() + now.disabled.len() + now.conditions.len();
                 if held > limits::SETTINGS {
                     log.error(epoch.place(), "too many epochs for the number of links, hosts and conditions")
-                        .help(format!("changed ones times epochs are at most {}", limits::SETTINGS));
+                        .help(format!("use fewer epochs, or change fewer links, hosts and conditions: at most {} values may change", limits::SETTINGS));
                     break;
                 }
                 all.push(Arc::new(now.environment()));

@@ -247,7 +247,7 @@ pub const SECTIONS: &[Section] = &[
     Section {
         path: "delegate",
         shape: Shape::Named,
-        doc: "A delegate around the servant of an object, or in front of an object of another program: what happens to its requests.",
+        doc: "A delegate: it passes, refuses or limits requests to an object of the file or of another program.",
         keys: DELEGATE,
     },
     Section { path: "object.clients", shape: Shape::Inline, doc: "What a client may ask for.", keys: CLIENT },

@@ -164,7 +164,8 @@ impl fmt::Display for ActionOutcome {
         match &self.last {
             None => f.write_str("not requested"),
             Some(Ok(())) => write!(f, "done {}", times(self.done + self.failed)),
-            Some(Err(reason)) => write!(f, "failed {} of {}: {reason}", self.failed, times(self.done + self.failed)),
+            Some(Err(reason)) if self.done == 0 => write!(f, "failed {}: {reason}", times(self.failed)),
+            Some(Err(reason)) => write!(f, "failed {} of {} times: {reason}", self.failed, self.done + self.failed),
         }?;
         match (&self.last, self.failed) {
             (Some(Ok(())), 1..) => write!(f, ", {} failed", self.failed),

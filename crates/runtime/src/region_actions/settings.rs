@@ -95,7 +95,11 @@ impl SettingTargets {
                 };
                 let to = common.other_end(&system.links[usize::from(*link)]);
                 let access = to.and_then(|to| Some((to, common.link_access.get()?)));
-                let nowhere = || SettingRefusal::last("this process runs all hosts: there are no packets");
+                let nowhere = || {
+                    SettingRefusal::last(
+                        "this process runs all hosts, so there are no packets; start each host with `--host`",
+                    )
+                };
                 let (to, access) = access.ok_or_else(nowhere)?;
                 access.set_dscp(to, dscp)
             }

@@ -271,7 +271,7 @@ impl ContractReader<'_, '_> {
             let operation = contents.operation(id);
             let name = shortened(&operation.name);
             if operation.trigger != Trigger::Periodic {
-                log.error(set.place, format!("`{name}` follows another operation: it has no own rate"))
+                log.error(set.place, format!("cannot limit the rate of `{name}`: it follows another operation"))
                     .help("limit the rate of the periodic operation that leads to it");
                 return None;
             }

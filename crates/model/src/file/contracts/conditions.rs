@@ -51,7 +51,7 @@ impl ContractReader<'_, '_> {
         {
             log.error(name.place, format!("`{}` cannot be the name of a condition", shortened(name.value)))
                 .label("expressions cannot contain it")
-                .help("use letters, digits and `_`, but no word of the language of expressions");
+                .help("use letters, digits and `_`, and begin with a letter; reserved: true, false, stale, duration");
             return None;
         }
         let table = open(log, "contract.watch", name.value, value)?;

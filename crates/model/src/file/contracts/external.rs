@@ -108,7 +108,7 @@ impl ContractReader<'_, '_> {
                 let log = log.error(
                     address.place,
                     match setting.is_advocate() {
-                        true => format!("`{name}` does not have one advocate `{key}`"),
+                        true => format!("`{name}` must have exactly one advocate `{key}`"),
                         false => format!("`{name}` has no `{key}`"),
                     },
                 );
@@ -121,7 +121,7 @@ impl ContractReader<'_, '_> {
             if to.value > most {
                 log.error(to.place, format!("`to` is above the `{key}` of `{name}`"))
                     .label(format!("at most {}", setting.text(most)))
-                    .help("write a smaller value; that in the table of the reservation is the greatest");
+                    .help(format!("write a smaller value, or raise `{key}` in [reservation.{name}]"));
                 return None;
             }
         }

@@ -124,7 +124,7 @@ impl ContractReader<'_, '_> {
         if period.value < limits::CONTRACT_PERIOD {
             log.error(period.place, format!("a period of {} is too short", period.value))
                 .label(format!("at least {}", limits::CONTRACT_PERIOD))
-                .help("the processor evaluates the contract above all its lanes");
+                .help("write a longer period: each evaluation delays all lanes of the processor");
             return None;
         }
         Some(Contract {

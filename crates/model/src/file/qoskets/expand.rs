@@ -69,9 +69,9 @@ impl<'p, 'a> Expansion<'p, 'a> {
                     let names = (shortened(&first.name), shortened(&second.name));
                     log.error(
                         Place::from(entry.span()),
-                        format!("an entry has two lists, `{}` and `{}`", names.0, names.1),
+                        format!("an entry uses two list parameters, `{}` and `{}`", names.0, names.1),
                     )
-                    .help("write an entry for each");
+                    .help("write a separate entry for each of them");
                     return None;
                 }
             }
