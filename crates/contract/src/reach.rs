@@ -17,7 +17,8 @@ pub const MOST_CASES: usize = 1 << 13;
 /// Whether a region can begin.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reachability {
-    /// With these readings, if they last: its `enter` holds, and that of no earlier region.
+    /// With these readings, if they last: its `enter` holds, and that of no earlier region, or only of regions with a
+    /// longer `hold`, which follow it.
     Reachable {
         /// By condition.
         readings: Vec<ConditionReading>,
@@ -39,8 +40,31 @@ pub struct RegionReach {
     pub ends: Option<Vec<ConditionReading>>,
 }
 
-/// The possible values of a condition.
-pub fn domain(condition: &Condition, contents: &Contents) -> SettingLimits {
+/// The possible readings of a condition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConditionDomain {
+    /// Its values.
+    pub limits: SettingLimits,
+    /// Whether it can be stale.
+    pub stale: bool,
+}
+
+/// The possible readings of a condition.
+pub fn domain(condition: &Condition, contents: &Contents) -> ConditionDomain {
+    // A value that only epochs, operators and programs set, from the start on, lasts until the next one.
+    let lasts = match condition.of {
+        ConditionSource::Set(place) => {
+            let is_set =
+                contents.epochs.first().is_some_and(|epoch| epoch.environment.condition(place.into()).is_some());
+            is_set && contents.conditions[usize::from(place)].measure.is_none()
+        }
+        _ => false,
+    };
+    let stale = !lasts || condition.over.is_some() || condition.max_age.is_some();
+    ConditionDomain { limits: limits(condition, contents), stale }
+}
+
+fn limits(condition: &Condition, contents: &Contents) -> SettingLimits {
     let (least, most) = match condition.of {
         ConditionSource::MissRatio(_) | ConditionSource::Strategy(_) | ConditionSource::Endangered(_) => (0.0, 1.0),
         ConditionSource::Set(place) => {
@@ -63,17 +87,20 @@ pub fn domain(condition: &Condition, contents: &Contents) -> SettingLimits {
     }
 }
 
-/// The regions of one level, in file order. `domains` has the possible values of each condition.
+/// The regions of one level, in file order. `outer` has the regions around them. `domains` has the possible readings of
+/// each condition.
 ///
-/// *Reachable* holds if the conditions do not depend on each other. In an inner level it means: if the region around it is
-/// active. *Never* and *hidden* hold always.
-pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionReach> {
+/// *Reachable* holds if the conditions do not depend on each other. In an inner level it means: if the regions around it
+/// are active. *Never* and *hidden* hold always.
+pub fn reach(level: &[&RegionRules], outer: &[&RegionRules], domains: &[ConditionDomain]) -> Vec<RegionReach> {
     let unknown = RegionReach { reach: Reachability::Unknown, ends: None };
-    let Some(cases) = cases(level, domains) else { return vec![unknown; level.len()] };
+    let Some(cases) = cases(level, outer, domains) else { return vec![unknown; level.len()] };
     let mut all: Vec<_> = level.iter().map(|_| RegionReach { reach: Reachability::Never, ends: None }).collect();
     // By region: the earlier ones that hold in all of its cases, as long as there are any.
     let mut always: Vec<Vec<bool>> = (0..level.len()).map(|place| vec![true; place]).collect();
     let mut at_once = vec![true; level.len()];
+    // By region: readings with which it begins before an earlier one.
+    let mut at_first: Vec<Option<Vec<ConditionReading>>> = vec![None; level.len()];
     let mut case = vec![0; cases.len()];
     let mut readings = vec![ConditionReading::Stale; cases.len()];
     let mut holding = vec![false; level.len()];
@@ -83,13 +110,15 @@ pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionRea
         for (holds, rules) in holding.iter_mut().zip(level) {
             *holds = rules.enter.as_ref().is_none_or(|enter| enter.holds(&readings));
         }
+        // Else a region around them ends.
+        let within = outer.iter().all(|rules| lasts(rules, &readings));
         for (place, rules) in level.iter().enumerate() {
             let found = &mut all[place];
             let leaves = |rules: &RegionRules| rules.leave.as_ref().is_none_or(|leave| leave.holds(&readings));
             if found.ends.is_none() && rules.enter.is_some() && !holding[place] && leaves(rules) {
                 found.ends = Some(readings.clone());
             }
-            if !holding[place] {
+            if !holding[place] || !within {
                 continue;
             }
             let earlier = &holding[..place];
@@ -99,6 +128,12 @@ pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionRea
                 }
             } else if found.reach == Reachability::Never {
                 found.reach = Reachability::Hidden;
+            }
+            // Earlier regions with a longer `hold` begin later.
+            if at_first[place].is_none()
+                && !level.iter().zip(earlier).any(|(earlier, holds)| *holds && earlier.hold <= rules.hold)
+            {
+                at_first[place] = Some(readings.clone());
             }
             always[place].iter_mut().zip(earlier).for_each(|(always, holds)| *always &= holds);
             at_once[place] &= level.iter().zip(earlier).any(|(rules, holds)| *holds && rules.hold.is_zero());
@@ -110,16 +145,33 @@ pub fn reach(level: &[&RegionRules], domains: &[SettingLimits]) -> Vec<RegionRea
     for (place, found) in all.iter_mut().enumerate() {
         // An earlier region with a longer `hold` begins later.
         let one = always[place].iter().zip(level).any(|(always, rules)| *always && rules.hold <= level[place].hold);
-        if found.reach == Reachability::Hidden && !one && !at_once[place] {
+        if found.reach != Reachability::Hidden {
+            continue;
+        }
+        if let Some(readings) = at_first[place].take() {
+            found.reach = Reachability::Reachable { readings };
+        } else if !one && !at_once[place] {
             found.reach = Reachability::Unknown;
         }
     }
     all
 }
 
+/// Whether a region can stay active while these readings last.
+fn lasts(rules: &RegionRules, readings: &[ConditionReading]) -> bool {
+    let enters = || rules.enter.as_ref().is_none_or(|enter| enter.holds(readings));
+    let remains = || rules.leave.as_ref().is_some_and(|leave| !leave.holds(readings));
+    rules.latch || !rules.stay.first.is_zero() || enters() || remains()
+}
+
 /// The cases of each condition that the level uses; `None` if they are not known, or too many.
-fn cases(level: &[&RegionRules], domains: &[SettingLimits]) -> Option<Vec<Vec<ConditionReading>>> {
-    let expressions = || level.iter().flat_map(|rules| rules.enter.iter().chain(&rules.leave));
+fn cases(
+    level: &[&RegionRules],
+    outer: &[&RegionRules],
+    domains: &[ConditionDomain],
+) -> Option<Vec<Vec<ConditionReading>>> {
+    let regions = || level.iter().chain(outer);
+    let expressions = || regions().flat_map(|rules| rules.enter.iter().chain(&rules.leave));
     let mut thresholds: Vec<Option<Vec<f64>>> = vec![None; domains.len()];
     for expression in expressions() {
         for place in expression.conditions() {
@@ -135,17 +187,18 @@ fn cases(level: &[&RegionRules], domains: &[SettingLimits]) -> Option<Vec<Vec<Co
     (count <= MOST_CASES).then_some(cases)
 }
 
-fn of_condition(thresholds: Option<Vec<f64>>, domain: SettingLimits) -> Vec<ConditionReading> {
+fn of_condition(thresholds: Option<Vec<f64>>, domain: ConditionDomain) -> Vec<ConditionReading> {
     // The level does not use it.
     let Some(mut bounds) = thresholds else { return vec![ConditionReading::Stale] };
-    bounds.extend([domain.least, domain.most]);
-    bounds.retain(|bound| (domain.least..=domain.most).contains(bound));
+    let SettingLimits { least, most } = domain.limits;
+    bounds.extend([least, most]);
+    bounds.retain(|bound| (least..=most).contains(bound));
     bounds.sort_by(f64::total_cmp);
     bounds.dedup();
     let between = bounds.windows(2).map(|pair| example_between(pair[0], pair[1]));
     // The first of several is an example for users.
     let all = between.chain(bounds.iter().copied()).filter(|value| value.is_finite());
-    all.map(ConditionReading::Fresh).chain([ConditionReading::Stale]).collect()
+    all.map(ConditionReading::Fresh).chain(domain.stale.then_some(ConditionReading::Stale)).collect()
 }
 
 /// A value between two others, near the smaller one of a huge range.
@@ -181,8 +234,9 @@ mod tests {
     use proptest::prelude::*;
 
     const NAMES: [&str; 2] = ["a", "b"];
-    const ANY: [SettingLimits; 2] = [SettingLimits::NONE; 2];
-    const RATIOS: [SettingLimits; 2] = [SettingLimits { least: 0.0, most: 1.0 }; 2];
+    const ANY: [ConditionDomain; 2] = [ConditionDomain { limits: SettingLimits::NONE, stale: true }; 2];
+    const RATIOS: [ConditionDomain; 2] =
+        [ConditionDomain { limits: SettingLimits { least: 0.0, most: 1.0 }, stale: true }; 2];
 
     fn rules((enter, leave): (&str, &str), hold: u64) -> RegionRules {
         let read = |text: &str| {
@@ -192,11 +246,15 @@ mod tests {
         RegionRules { parent: None, enter, leave, hold, stay: Stay::default(), latch: false }
     }
 
-    fn found(level: &[RegionRules], domains: &[SettingLimits]) -> Vec<RegionReach> {
-        reach(&level.iter().collect::<Vec<_>>(), domains)
+    fn found(level: &[RegionRules], domains: &[ConditionDomain]) -> Vec<RegionReach> {
+        reach(&level.iter().collect::<Vec<_>>(), &[], domains)
     }
 
-    fn names(level: &[(&str, u64)], domains: &[SettingLimits]) -> Vec<&'static str> {
+    fn names(level: &[(&str, u64)], domains: &[ConditionDomain]) -> Vec<&'static str> {
+        names_within(level, &[], domains)
+    }
+
+    fn names_within(level: &[(&str, u64)], outer: &[&RegionRules], domains: &[ConditionDomain]) -> Vec<&'static str> {
         let rules: Vec<_> = level.iter().map(|(enter, hold)| rules((enter, ""), *hold)).collect();
         let name = |one: RegionReach| match one.reach {
             Reachability::Reachable { .. } => "reachable",
@@ -204,7 +262,7 @@ mod tests {
             Reachability::Hidden => "hidden",
             Reachability::Unknown => "unknown",
         };
-        found(&rules, domains).into_iter().map(name).collect()
+        reach(&rules.iter().collect::<Vec<_>>(), outer, domains).into_iter().map(name).collect()
     }
 
     #[test]
@@ -236,7 +294,25 @@ mod tests {
     #[test]
     fn a_region_with_a_longer_hold_hides_nothing() {
         assert_eq!(names(&[("a > 2", 9), ("a > 3", 9), ("", 0)], &ANY), ["reachable", "hidden", "reachable"]);
-        assert_eq!(names(&[("a > 2", 9), ("a > 3", 8), ("", 0)], &ANY), ["reachable", "unknown", "reachable"]);
+        assert_eq!(names(&[("a > 2", 9), ("a > 3", 8), ("", 0)], &ANY), ["reachable"; 3]);
+    }
+
+    #[test]
+    fn an_inner_region_begins_only_while_the_outer_one_lasts() {
+        let level = [("b > 25", 0), ("b > 10", 0), ("", 0)];
+        let within = |outer: &RegionRules| names_within(&level, &[outer], &ANY);
+        let outer = rules(("b < 20", ""), 0);
+        assert_eq!(within(&outer), ["never", "reachable", "reachable"]);
+        assert_eq!(within(&rules(("b < 20", "a > 1"), 0)), ["reachable"; 3], "it lasts until `leave`");
+        let stay = Stay { first: Span::from_millis(1), ..Stay::default() };
+        assert_eq!(within(&RegionRules { stay, ..outer.clone() }), ["reachable"; 3]);
+        assert_eq!(within(&RegionRules { latch: true, ..outer }), ["reachable"; 3]);
+    }
+
+    #[test]
+    fn a_condition_that_is_never_stale_has_no_such_case() {
+        let lasting = ANY.map(|one| ConditionDomain { stale: false, ..one });
+        assert_eq!(names(&[("stale(a)", 0), ("", 0)], &lasting), ["never", "reachable"]);
     }
 
     #[test]
@@ -273,10 +349,14 @@ mod tests {
             for (place, one) in (0..).zip(&found) {
                 if let Reachability::Reachable { readings } = &one.reach {
                     let mut machine = machine();
-                    (0..4).for_each(|now| machine.step(Instant::from_nanos(now * 1_000_000), readings, |_| {}));
-                    prop_assert!(machine.is_active(place));
+                    let mut begun = false;
+                    for now in 0..4 {
+                        machine.step(Instant::from_nanos(now * 1_000_000), readings, |_| {});
+                        begun |= machine.is_active(place);
+                    }
+                    prop_assert!(begun);
                     // From there it ends with the readings for its end.
-                    if let Some(ends) = &one.ends {
+                    if let Some(ends) = one.ends.as_ref().filter(|_| machine.is_active(place)) {
                         machine.step(Instant::from_nanos(4_000_000), ends, |_| {});
                         prop_assert!(!machine.is_active(place));
                     }

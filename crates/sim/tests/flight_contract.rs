@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use hyoshi_model::{System, read, read_file};
+use hyoshi_model::{HardCap, System, read, read_file};
 
 use super::common::random::Choices;
 use super::common::sound::{Account, check_until};
@@ -19,6 +19,8 @@ fn example(name: &str) -> System {
 fn a_contract_on_demand_serves_more_legs_than_the_switch_alone() {
     let with = example("examples/flight-contract.toml");
     let alone = with.clone().with(|contents| contents.contracts.clear());
+    let processor = &with.processors[0];
+    assert_eq!((processor.cap_ppm, processor.hard_cap), (1_000_000, HardCap::OFF), "nothing here changes the example");
     assert_eq!(alone.epochs, example("examples/flight-program.toml").epochs, "both examples are the flight program");
     for seed in [1, 4] {
         let [alone, with] = [&alone, &with].map(|system| regions_of(system.clone().into_contents(), seed).0);

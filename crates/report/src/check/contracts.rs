@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hyoshi_contract::SettingLimits;
-use hyoshi_contract::reach::{Reachability, RegionReach, domain, reach};
+use hyoshi_contract::reach::{ConditionDomain, Reachability, RegionReach, domain, reach};
 use hyoshi_model::predicate::{ConditionReading, Predicate};
 use hyoshi_model::{
-    ConditionSource, Contract, ContractAction, ContractSetting, OperationId, ProcessorId, Span, System, at_level,
+    ConditionSource, Contract, ContractAction, ContractSetting, OperationId, ProcessorId, RegionRules, Span, System,
+    at_level,
 };
 use serde::Serialize;
 
@@ -25,6 +25,9 @@ pub struct RegionCheck {
     pub contract: String,
     /// Its name.
     pub region: String,
+    /// The region around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
     /// `reachable`, `never`, `hidden` by earlier regions, or `unknown`.
     pub begins: &'static str,
     /// Values with which it begins, if they last.
@@ -42,17 +45,24 @@ pub(super) fn regions(system: &System) -> Vec<RegionCheck> {
 }
 
 fn of_contract(system: &System, contract: &Contract) -> Vec<RegionCheck> {
-    let domains: Vec<SettingLimits> = contract.conditions.iter().map(|one| domain(one, system)).collect();
+    let domains: Vec<ConditionDomain> = contract.conditions.iter().map(|one| domain(one, system)).collect();
     let mut found: Vec<Option<(RegionReach, Vec<u16>)>> = vec![None; contract.regions.len()];
     let parents = std::iter::once(None).chain((0..contract.regions.len() as u16).map(Some));
     for parent in parents {
         let of = |place: &usize| contract.regions[*place].rules.parent == parent;
         let places: Vec<usize> = (0..contract.regions.len()).filter(of).collect();
         let rules: Vec<_> = places.iter().map(|place| &contract.regions[*place].rules).collect();
-        let uses = rules.iter().flat_map(|rules| rules.enter.iter().chain(&rules.leave));
+        let around = |inner: &RegionRules| Some(&contract.regions[usize::from(inner.parent?)].rules);
+        let outer = parent.map(|place| &contract.regions[usize::from(place)].rules);
+        let outer: Vec<_> = std::iter::successors(outer, |inner| around(inner)).collect();
+        let uses = rules.iter().chain(&outer).flat_map(|rules| rules.enter.iter().chain(&rules.leave));
         let uses: Vec<u16> = uses.flat_map(Predicate::conditions).collect();
-        for (place, one) in places.into_iter().zip(reach(&rules, &domains)) {
-            found[place] = Some((one, uses.clone()));
+        // Outer regions precede their inner ones.
+        let begins = parent.and_then(|place| found[usize::from(place)].as_ref()).map(|(outer, _)| &outer.reach);
+        let is_possible = !matches!(begins, Some(Reachability::Never | Reachability::Hidden));
+        for (place, one) in places.into_iter().zip(reach(&rules, &outer, &domains)) {
+            let never = || RegionReach { reach: Reachability::Never, ends: None };
+            found[place] = Some((if is_possible { one } else { never() }, uses.clone()));
         }
     }
     let checks = contract.regions.iter().zip(found).filter_map(|(region, found)| {
@@ -69,9 +79,10 @@ fn of_contract(system: &System, contract: &Contract) -> Vec<RegionCheck> {
             Some(_) if reach == Reachability::Unknown => None,
             Some(_) => Some(ends.is_some()),
         };
+        let within = region.rules.parent.map(|outer| contract.regions[usize::from(outer)].name.clone());
         let (contract, region) = (contract.name.clone(), region.name.clone());
         let example = example.filter(|text| !text.is_empty());
-        Some(RegionCheck { contract, region, begins, example, ends, next: Vec::new() })
+        Some(RegionCheck { contract, region, within, begins, example, ends, next: Vec::new() })
     });
     let mut checks: Vec<RegionCheck> = checks.collect();
     let begins = |one: &RegionCheck| !matches!(one.begins, "never" | "hidden");
@@ -102,7 +113,14 @@ pub fn contract_notes(system: &System) -> Vec<ReportNote> {
 fn without_begin(system: &System) -> Vec<ReportNote> {
     let note = |one: RegionCheck| {
         let (why, remedy) = match one.begins {
+            "never" if one.within.is_some() => {
+                ("its `enter` is never true while the region around it is active", "correct its `enter`, or remove it")
+            }
             "never" => ("its `enter` is never true", "correct its `enter`, or remove the region"),
+            // The last one of a level has no `enter`.
+            "hidden" if one.ends.is_none() => {
+                ("one of the regions before it is always active", "remove it, or change the `enter` of those")
+            }
             "hidden" => {
                 ("whenever its `enter` holds, an earlier region begins first", "move it before the earlier region")
             }
@@ -364,6 +382,7 @@ pub(super) fn table(system: &System, look: TerminalStyle) -> Option<String> {
     let columns = [
         column("contract"),
         column("region"),
+        column("within").if_any(),
         column("begins"),
         column("for example with").if_any().spare(1),
         column("ends by itself"),
@@ -379,6 +398,7 @@ pub(super) fn table(system: &System, look: TerminalStyle) -> Option<String> {
         vec![
             CellValue::words(one.contract),
             CellValue::words(one.region),
+            CellValue::words(one.within.unwrap_or_default()),
             CellValue::words(one.begins).in_tone(tone),
             CellValue::words(one.example.unwrap_or_default()),
             CellValue::words(ends),
