@@ -85,7 +85,7 @@ fn a_command_runs_when_its_region_begins_and_only_with_permission() {
         notes.iter().any(|note| note.contains("region `saving`: run sh") && note.ends_with("done 2 times")),
         "{notes:?}"
     );
-    let failure = "region `saving`: run false: failed 2 of 2 times: it ended with exit status: 1";
+    let failure = "region `saving`: run false: failed 2 times: it ended with exit status: 1";
     assert!(notes.iter().any(|note| note.contains(failure)), "{notes:?}");
 
     // Replays and simulations list the action, and do not execute it.

@@ -115,7 +115,7 @@ fn check_names_regions_that_flap_and_limits_that_contradict_each_other() {
     let found = notes(&flapping);
     let [flaps] = &found[..] else { panic!("{found:?}") };
     assert!(flaps["text"].as_str().unwrap().starts_with("region `thin` of `load` flaps in a simulation"), "{flaps}");
-    assert!(flaps["remedy"].as_str().unwrap().contains("let its `stay` grow"), "{flaps}");
+    assert!(flaps["remedy"].as_str().unwrap().contains("let `stay` grow"), "{flaps}");
     let demand = "[condition.zoom]\n[contract.demand]\nprecedence = 1\nwatch = { zoom = { of = \"condition.zoom\" } }\n\
                   region = [{ name = \"near\", enter = \"zoom > 2\", do = [{ set = \"operation.track.rate\", least = \
                   \"25Hz\" }] }, { name = \"far\" }]\n";
@@ -215,7 +215,7 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
     let text = contract(&place, "list").exits(0).out;
     assert!(text.contains("normal, ") && text.contains("s left"), "{text}");
     let text = contract(&place, "force power normal --for 300ms").exits(0).out;
-    assert!(text.contains("in normal for 300ms"), "{text}");
+    assert!(text.contains("region `normal` for 300ms"), "{text}");
     until_in(&place, &mut run, "normal");
     assert_eq!(until_in(&place, &mut run, "saving")["forced"], Value::Null);
     for (words, why, remedy) in [
@@ -233,6 +233,11 @@ fn operators_set_conditions_and_regions_and_a_replay_repeats_them() {
     let report = run.end("run").json();
     let names = |json: &Value| changes(json).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(names(&report), ["normal", "saving", "normal", "saving", "normal", "saving"]);
+    let forced: Vec<bool> =
+        report["contracts"][0]["changes"].as_array().unwrap().iter().map(|one| one["forced"] == true).collect();
+    assert_eq!(forced, [false, false, true, false, true, false]);
+    let text = place.hyoshi("trace summary run.hyo").out;
+    assert_eq!(text.matches("by command").count(), 2, "{text}");
     place.hyoshi("trace replay run.hyo").exits(0);
     // The recorded commands, and new decisions.
     assert_eq!(names(&place.hyoshi("sim --from run.hyo --format json").json()), names(&report));

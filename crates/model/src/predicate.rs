@@ -276,8 +276,10 @@ pub enum PredicateFault {
         /// What must be there.
         expected: &'static str,
     },
-    /// A constant division by zero, or a number that is not finite.
+    /// A division by the constant zero, or another constant that is not a number.
     Undefined,
+    /// A constant that is not finite.
+    TooLarge,
     /// `duration` has another text than a time.
     Duration {
         /// The reason.
@@ -300,6 +302,7 @@ impl PredicateError {
             PredicateFault::Type { expected: "a number" } => "compare numbers only; join truth values with && and ||",
             PredicateFault::Type { .. } => "compare the number, such as `late > 0.02`",
             PredicateFault::Undefined => "write a number other than zero",
+            PredicateFault::TooLarge => "write a smaller number",
             PredicateFault::Duration { .. } => "write a time with its unit, such as duration('20ms')",
             PredicateFault::TooLong => "split it into several regions",
         }
@@ -315,7 +318,8 @@ impl fmt::Display for PredicateError {
             PredicateFault::Unexpected { found, expected } => write!(f, "expected {expected}, found `{found}`"),
             PredicateFault::Unknown { name } => write!(f, "unknown condition `{name}`"),
             PredicateFault::Type { expected } => write!(f, "not {expected}"),
-            PredicateFault::Undefined => f.write_str("a division by zero, or a constant that is too large"),
+            PredicateFault::Undefined => f.write_str("a division by zero"),
+            PredicateFault::TooLarge => f.write_str("the number is too large"),
             PredicateFault::Duration { reason } => f.write_str(reason),
             PredicateFault::TooLong => write!(
                 f,
@@ -483,7 +487,7 @@ impl<'a> PredicateReader<'a> {
         let written = &self.text[from..self.at];
         match written.parse::<f64>() {
             Ok(number) if number.is_finite() => self.emit(PredicateStep::Number(number))?,
-            Ok(_) => return Err(PredicateError::new(from..self.at, PredicateFault::Undefined)),
+            Ok(_) => return Err(PredicateError::new(from..self.at, PredicateFault::TooLarge)),
             Err(_) => {
                 let fault = PredicateFault::Unexpected { found: written.to_string(), expected: "a number" };
                 return Err(PredicateError::new(from..self.at, fault));
@@ -696,8 +700,8 @@ mod tests {
             ("lat > 1", (0, 3), "unknown condition `lat`"),
             ("stale(lat)", (6, 9), "unknown condition `lat`"),
             ("max(late) > 1", (0, 3), "expected `stale(...)` or `duration(...)`, found `max(`"),
-            ("late / 0 > 1", (7, 8), "a division by zero, or a constant that is too large"),
-            ("late > 1e999", (7, 12), "a division by zero, or a constant that is too large"),
+            ("late / 0 > 1", (7, 8), "a division by zero"),
+            ("late > 1e999", (7, 12), "the number is too large"),
             ("late > 1.2.3", (7, 12), "expected a number, found `1.2.3`"),
             ("late > 20ms", (7, 11), "expected a number, found `20ms`"),
             ("late > duration('20')", (16, 20), "`20` has no unit"),

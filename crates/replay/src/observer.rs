@@ -126,7 +126,7 @@ impl<'a> Observer<'a> {
                     | DispatchDecision::Pace { .. }
                     | DispatchDecision::Discard { .. }
                     | DispatchDecision::Hold { .. }
-            ) | TraceEvent::Input(Input::Signal(_) | Input::DropHop(_))
+            ) | TraceEvent::Input(Input::Signal(_) | Input::DropHop(_) | Input::Force { .. })
                 | TraceEvent::Cpu(_)
         ) || matches!(event, TraceEvent::Input(input) if input.is_of_loop())
     }
@@ -162,7 +162,8 @@ impl<'a> Observer<'a> {
             TraceEvent::Input(Input::Signal(signal) | Input::DropHop(signal)) => {
                 self.stats.arrived(signal, self.by_clock(processor, signal.due.min(now)));
             }
-            TraceEvent::Decision(DispatchDecision::Condition { .. } | DispatchDecision::Region { .. }) => {
+            TraceEvent::Decision(DispatchDecision::Condition { .. } | DispatchDecision::Region { .. })
+            | TraceEvent::Input(Input::Force { .. }) => {
                 let at = self.by_clock(processor, now);
                 self.contracts.event(at, event);
             }

@@ -50,11 +50,18 @@ pub struct RegionChangeSummary {
     pub from: Option<String>,
     /// The region that began; `None` if the region around the level ended.
     pub to: Option<String>,
+    /// True if an operator has set the region that began.
+    #[serde(skip_serializing_if = "is_false")]
+    pub forced: bool,
     /// The values of the conditions at this time.
     pub conditions: Vec<ConditionSummary>,
     /// The texts that the region reports, its settings with one value, and its actions outside of the dispatcher.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The value of a condition.
@@ -80,9 +87,10 @@ impl ConditionSummary {
     }
 }
 
-/// The contracts of a system with their histories.
+/// The contracts of a system with their histories. Contracts that other processes evaluated have none, and are omitted.
 pub fn contracts(system: &System, histories: &[ContractHistory]) -> Vec<ContractSummary> {
-    system.contracts.iter().zip(histories).map(|(contract, history)| summary(system, contract, history)).collect()
+    let all = system.contracts.iter().zip(histories).filter(|(_, history)| !history.steps.is_empty());
+    all.map(|(contract, history)| summary(system, contract, history)).collect()
 }
 
 fn is_time(system: &System, of: &ConditionSource) -> bool {
@@ -117,6 +125,7 @@ fn summary(system: &System, contract: &Contract, history: &ContractHistory) -> C
             at_ns: step.at.as_nanos(),
             from: step.from.and_then(name),
             to: step.to.and_then(name),
+            forced: step.forced,
             conditions: conditions.collect(),
             reports: reports(system, contract, step),
         }
@@ -137,9 +146,10 @@ fn reports(system: &System, contract: &Contract, step: &RegionStep) -> Vec<Strin
 }
 
 impl RegionChangeSummary {
-    /// The values of the conditions, for people.
+    /// The values of the conditions, for people; before them, whether an operator has set the region.
     pub fn conditions(&self) -> String {
-        self.conditions.iter().map(ConditionSummary::text).collect::<Vec<_>>().join(", ")
+        let forced = self.forced.then(|| "by command".to_owned());
+        forced.into_iter().chain(self.conditions.iter().map(ConditionSummary::text)).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -142,7 +142,14 @@ impl ContractControl {
     /// If there is no such condition or run, no contract here watches it, or the value is out of range.
     pub fn set(&self, condition: &str, value: f64) -> Result<(), ContractError> {
         let system = &self.common.system;
-        let place = place("condition", condition, system.conditions.iter().map(|one| one.name.as_str()))?;
+        let place = place("condition", condition, system.conditions.iter().map(|one| one.name.as_str()));
+        // Measured ones cannot be set.
+        let settable = system.conditions.iter().filter(|one| one.measure.is_none());
+        let settable = || settable.take(MOST_KNOWN).map(|one| one.name.clone()).collect();
+        let place = place.map_err(|error| match error {
+            ContractError::Unknown { what, name, .. } => ContractError::Unknown { what, name, known: settable() },
+            error => error,
+        })?;
         if !(-1e9..=1e9).contains(&value) {
             return Err(ContractError::OutOfRange { value });
         }
@@ -283,6 +290,9 @@ fn admission(system: &System, of: &ContractAdmission) -> ActionOutcome {
     }
 }
 
+/// The most names that an error lists.
+const MOST_KNOWN: usize = 12;
+
 fn host_of(system: &System, contract: &Contract) -> String {
     system.hosts[system.processor(contract.processor).host.index()].name.clone()
 }
@@ -295,7 +305,7 @@ fn place<'a>(
     let known = names.clone();
     let found = names.position(|one| one == name).and_then(|place| u16::try_from(place).ok());
     found.ok_or_else(|| {
-        let known = known.take(12).map(str::to_owned).collect();
+        let known = known.take(MOST_KNOWN).map(str::to_owned).collect();
         ContractError::Unknown { what, name: name.to_owned(), known }
     })
 }

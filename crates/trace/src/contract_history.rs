@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hyoshi_model::{Instant, Span, System};
 
-use crate::event::{DispatchDecision, TraceEvent};
+use crate::event::{DispatchDecision, Input, TraceEvent};
 
 /// The most changes of a history. Earlier ones are omitted.
 const MOST: usize = 256;
@@ -20,6 +20,8 @@ pub struct RegionStep {
     pub to: Option<u16>,
     /// The values of the contract's conditions at this time, in millionths; `None` for a stale one.
     pub values: Vec<Option<i64>>,
+    /// An operator has set the region that begins.
+    pub forced: bool,
 }
 
 /// How often and how long a region was active.
@@ -44,6 +46,8 @@ pub struct ContractHistory {
     pub omitted: u64,
     /// The latest values of its conditions.
     values: Vec<Option<i64>>,
+    /// The region that an operator has set, and the end of that.
+    forced: Option<(u16, Instant)>,
 }
 
 impl ContractHistory {
@@ -60,7 +64,8 @@ impl ContractHistory {
             self.steps.pop_front();
             self.omitted += 1;
         }
-        self.steps.push_back(RegionStep { at: now, from, to, values: self.values.clone() });
+        let forced = to.zip(self.forced).is_some_and(|(to, (region, until))| to == region && now < until);
+        self.steps.push_back(RegionStep { at: now, from, to, values: self.values.clone(), forced });
     }
 }
 
@@ -86,6 +91,11 @@ impl ContractHistories {
                 let history = self.0.get_mut(usize::from(*contract));
                 let place = history.and_then(|history| history.values.get_mut(usize::from(*condition)));
                 place.into_iter().for_each(|place| *place = *value);
+            }
+            TraceEvent::Input(Input::Force { contract, region, until }) => {
+                if let Some(history) = self.0.get_mut(usize::from(*contract)) {
+                    history.forced = region.map(|region| (region, *until));
+                }
             }
             TraceEvent::Decision(DispatchDecision::Region { contract, from, to }) => {
                 if let Some(history) = self.0.get_mut(usize::from(*contract)) {
@@ -125,6 +135,16 @@ mod tests {
         decide(10, region(None, Some(1)));
         decide(30, DispatchDecision::Condition { contract: 0, condition: 0, value: Some(5) });
         decide(30, region(Some(1), Some(0)));
+        let mut force = |millis, contract, until| {
+            let input = Input::Force { contract, region: Some(1), until: at(until) };
+            history.event(at(millis), &TraceEvent::Input(input));
+        };
+        force(31, 7, 99);
+        force(32, 0, 34);
+        let mut decide = |millis, decision| history.event(at(millis), &TraceEvent::Decision(decision));
+        decide(32, region(Some(0), Some(1)));
+        decide(33, region(Some(1), Some(0)));
+        decide(34, region(Some(0), Some(1)));
         // Of another system.
         decide(31, DispatchDecision::Condition { contract: 0, condition: 7, value: Some(5) });
         decide(31, DispatchDecision::Region { contract: 7, from: None, to: Some(0) });

@@ -301,7 +301,9 @@ fn watch(client: &NodeClient, at: &str, format: Format) -> Result<VerbOutcome, C
                 Format::Json => streams::out(format_args!("{}\n", contract_json(one)))?,
                 Format::Text => {
                     let actions: String = actions(one).map(|action| format!("; {action}")).collect();
-                    let line = format!("{}: {} ({}){actions}\n", one.contract, one.regions.join(", "), conditions(one));
+                    let by = if one.forced.is_empty() { "" } else { ", by command" };
+                    let regions = one.regions.join(", ");
+                    let line = format!("{}: {regions}{by} ({}){actions}\n", one.contract, conditions(one));
                     streams::out(printable_lines(&line))?;
                 }
             }

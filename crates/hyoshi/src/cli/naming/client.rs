@@ -31,7 +31,7 @@ pub(super) struct ServiceOptions {
 pub(super) struct ListArguments {
     /// The context, such as plant/sensors [default: that of --at]
     name: Option<String>,
-    /// ListArguments nested contexts, too
+    /// List nested contexts, too
     #[arg(long, short)]
     recursive: bool,
     /// Maximum number of names

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant as WallClock};
 
-use hyoshi_report::{NoteLevel, ReportNote};
+use hyoshi_report::{NoteLevel, ReportNote, TerminalStyle};
 
 use super::super::load::LoadedSystem;
 use super::super::streams;
@@ -49,7 +49,8 @@ impl EditWatch {
         self.files = rest;
         for (path, _) in edited {
             if say {
-                streams::err(format_args!("hyoshi run: {}; {REMEDY}\n", text(&path)));
+                let text = format!("hyoshi run: {}; {REMEDY}\n", text(&path));
+                streams::err(TerminalStyle::of_stderr().wrap(&text));
             }
             self.edited.push(path);
         }

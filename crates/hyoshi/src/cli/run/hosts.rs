@@ -15,7 +15,7 @@ use hyoshi_node::{
 use hyoshi_orb::{OrbError, TlsClient, TlsServer};
 use hyoshi_os::{Hangup, Interrupt, MonotonicClock};
 use hyoshi_report::figures::counted;
-use hyoshi_report::{NoteLevel, ReportNote};
+use hyoshi_report::{NoteLevel, ReportNote, TerminalStyle};
 use hyoshi_runtime::{Prepared, RunHandles};
 
 use super::network::HostNetwork;
@@ -273,7 +273,7 @@ impl RunControl {
 }
 
 fn say(event: &PeerEvent) {
-    streams::err(format_args!("hyoshi run: {event}\n"));
+    streams::err(TerminalStyle::of_stderr().wrap(&format!("hyoshi run: {event}\n")));
 }
 
 /// Measurements of one machine are not part of the system.
