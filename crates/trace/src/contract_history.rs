@@ -135,16 +135,6 @@ mod tests {
         decide(10, region(None, Some(1)));
         decide(30, DispatchDecision::Condition { contract: 0, condition: 0, value: Some(5) });
         decide(30, region(Some(1), Some(0)));
-        let mut force = |millis, contract, until| {
-            let input = Input::Force { contract, region: Some(1), until: at(until) };
-            history.event(at(millis), &TraceEvent::Input(input));
-        };
-        force(31, 7, 99);
-        force(32, 0, 34);
-        let mut decide = |millis, decision| history.event(at(millis), &TraceEvent::Decision(decision));
-        decide(32, region(Some(0), Some(1)));
-        decide(33, region(Some(1), Some(0)));
-        decide(34, region(Some(0), Some(1)));
         // Of another system.
         decide(31, DispatchDecision::Condition { contract: 0, condition: 7, value: Some(5) });
         decide(31, DispatchDecision::Region { contract: 7, from: None, to: Some(0) });
@@ -153,6 +143,37 @@ mod tests {
         assert_eq!(times, [(1, Span::from_millis(5)), (1, Span::from_millis(20))]);
         let values: Vec<_> = found.steps.iter().map(|step| step.values.clone()).collect();
         assert_eq!(values, [vec![None], vec![Some(5)]]);
+    }
+
+    #[test]
+    fn a_region_that_an_operator_has_set_is_marked_until_the_end_of_that() {
+        let mut histories = ContractHistories(vec![ContractHistory {
+            regions: vec![RegionTime::default(); 2],
+            ..ContractHistory::default()
+        }]);
+        let at = |millis| Instant::ZERO + Span::from_millis(millis);
+        let force = |contract, region, until| TraceEvent::Input(Input::Force { contract, region, until: at(until) });
+        let change = |to: u16| {
+            let region = DispatchDecision::Region { contract: 0, from: Some(1 - to), to: Some(to) };
+            TraceEvent::Decision(region)
+        };
+        let events = [
+            (1, force(7, Some(1), 99)),
+            (2, change(1)),
+            (3, change(0)),
+            (4, force(0, Some(1), 7)),
+            (4, change(1)),
+            (5, change(0)),
+            (7, change(1)),
+            (8, force(0, Some(0), 99)),
+            (8, change(0)),
+            (9, force(0, None, 9)),
+            (9, change(1)),
+            (10, change(0)),
+        ];
+        events.iter().for_each(|(millis, event)| histories.event(at(*millis), event));
+        let forced: Vec<bool> = histories.0[0].steps.iter().map(|step| step.forced).collect();
+        assert_eq!(forced, [false, false, true, false, false, true, false, false]);
     }
 
     #[test]
