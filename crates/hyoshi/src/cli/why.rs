@@ -191,8 +191,8 @@ fn answer(recorded: &Recorded, asked: JobId) -> Result<JobAnswer, CliError> {
             return Err(job::unknown(system, asked, found.numbers));
         };
         // The thread came from the last leg.
-        let legs = accounts.range(from..=JobId { leg: u16::MAX, ..from }).map(|(job, _)| *job);
-        let last = legs.last().ok_or_else(|| job::cancelled_before(system, asked, from))?;
+        let mut legs = accounts.range(from..=JobId { leg: u16::MAX, ..from }).map(|(job, _)| *job);
+        let last = legs.next_back().ok_or_else(|| job::cancelled_before(system, asked, from))?;
         return Ok(JobAnswer { dropped: Some((asked, at)), ..answer(recorded, last)? });
     };
     let mut paths = path::follow(recorded, std::slice::from_ref(&account), accounts, wanted)?;

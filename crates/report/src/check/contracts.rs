@@ -266,11 +266,11 @@ fn preceding<'a>(one: &'a LimitingRegion<'a>, other: &'a LimitingRegion<'a>) -> 
 fn different_values(system: &System, all: &[LimitingRegion<'_>]) -> Vec<ReportNote> {
     // By setting and contract: two different values with their regions, or one. Each value of another contract differs
     // from one of two.
-    let mut values: BTreeMap<ContractSetting, BTreeMap<usize, Vec<(u32, &LimitingRegion<'_>)>>> = BTreeMap::new();
+    let mut values: BTreeMap<ContractSetting, BTreeMap<usize, Vec<_>>> = BTreeMap::new();
     for one in all {
         for (setting, to) in &one.settings {
             let own = values.entry(*setting).or_default().entry(one.place).or_default();
-            if own.len() < 2 && own.iter().all(|(known, _)| known != to) {
+            if own.len() < 2 && own.iter().all(|(known, _): &(u32, &LimitingRegion<'_>)| known != to) {
                 own.push((*to, one));
             }
         }
