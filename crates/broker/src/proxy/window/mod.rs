@@ -591,8 +591,10 @@ impl TaskWindow {
                 Some(thread) => thread,
                 None => {
                     let Some(mut thread) = WindowThread::of(member) else { continue };
-                    if first || thread.before.thread.start < self.opened {
+                    if first {
                         thread.respect();
+                    } else if thread.before.thread.start < self.opened {
+                        thread.respect_unless_raised();
                     } else {
                         self.window_alarms.started_threads(now);
                         restore_nice(member.process.number, member.tid);

@@ -161,6 +161,18 @@ impl WindowThread {
         }
     }
 
+    /// The same for a thread that was not in the first list. A raised thread that executes a program gets the number of
+    /// the first thread. If a list is read in between, the first thread has ended, and later appears as a new one with
+    /// the priority of the window.
+    pub(super) fn respect_unless_raised(&mut self) {
+        let SavedThread { process, thread, scheduling, .. } = self.before;
+        if has_escaped(scheduling, process, thread.number) {
+            self.before.scheduling = Scheduling::ORDINARY;
+        } else {
+            self.respect();
+        }
+    }
+
     /// Whether its scheduling results from a window.
     fn has_ours(&self, found: Scheduling) -> bool {
         let SavedThread { process, thread, scheduling, .. } = self.before;
