@@ -6,6 +6,7 @@ use hyoshi_model::{HostId, Instant};
 use hyoshi_trace::{CpuEvent, DispatchDecision, Input, RecordingReader, TraceEvent};
 
 use super::{count, second_cpu, show, start, until, unused_address};
+use crate::common::steal::interruptions;
 use crate::common::{Place, alone};
 
 /// Two hosts with 2 to 4 periodic operations each, and 1 to 3 operations that the other host triggers. Each CPU is used less
@@ -146,13 +147,6 @@ fn run(seed: u64, late: bool) -> Agreement {
         std::mem::forget(place);
     }
     agreement
-}
-
-/// The time that interrupts and a hypervisor took so far, and that CPUs waited for disks, in ticks (proc_stat(5)).
-fn interruptions() -> u64 {
-    let all = std::fs::read_to_string("/proc/stat").expect("it is there on Linux");
-    let ticks = all.split_ascii_whitespace().skip(5).take(4);
-    ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
 /// Attempts for a quiet run: a busy disk interrupts for some seconds.
