@@ -366,11 +366,11 @@ fn refusals_say_what_is_wrong_and_what_to_do() {
     assert_eq!(said, fs::read_to_string(&golden).unwrap_or_default(), "BLESS=1 takes the new words");
 }
 
-/// As nobody; none, with a word about it, where that cannot be done.
+/// The command as the user nobody; `None`, reported as a missing privilege, if setpriv cannot change the user.
 pub fn as_nobody(place: &Place, words: &str) -> Option<Command> {
     let able = Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "true"]).output();
     if !able.as_ref().is_ok_and(|able| able.status.success()) {
-        eprintln!("not tested: nobody cannot be impersonated: {able:?}");
+        common::missing(format_args!("a change of the user by setpriv: {able:?}"));
         return None;
     }
     let own = place.path().join("hyoshi");

@@ -1,9 +1,9 @@
 //! `hyoshi run` for users without privileges: it runs, and says what that means.
 
+use crate::broker;
 use crate::common;
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 use common::running::{start, until};
 use common::{Ended, Place, alone, time};
@@ -54,22 +54,10 @@ fn contracts_of_another_users_run_are_kept() {
     drop(run);
 }
 
-/// Runs the command as nobody; `None`, with a word about it, where that cannot be done.
+/// Runs the command as the user nobody; `None` as for [`broker::as_nobody`].
 fn as_nobody(place: &Place, words: &str) -> Option<Ended> {
-    let mut setpriv = Command::new("setpriv");
-    setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]);
-    let output = setpriv.arg("./hyoshi").args(words.split(' ')).current_dir(place.path()).output();
-    match output {
-        Ok(output) if !output.stderr.starts_with(b"setpriv: ") => Some(Ended::of(words, &output)),
-        Ok(output) => {
-            eprintln!("not tested: {}", String::from_utf8_lossy(&output.stderr));
-            None
-        }
-        Err(error) => {
-            eprintln!("not tested: setpriv cannot be started: {error}");
-            None
-        }
-    }
+    let output = broker::as_nobody(place, words)?.output().unwrap();
+    Some(Ended::of(words, &output))
 }
 
 #[test]

@@ -405,6 +405,7 @@ fn mistakes_in_proxies_are_refused_with_a_remedy() {
         ("object = 'map'\nlisten = 'tcp/127.0.0.1:2810'", "`listen` is only for proxies"),
         ("object = 'map'\nbehaviour = { zoom = 'delay:5ms' }", "`delay:5ms` is only for proxies"),
         (to, "`front` has no `listen`"),
+        (&format!("to = '{}'\nlisten = 'tcp/127.0.0.1:2810'", "x".repeat(9_000)), "the reference has 9000 bytes"),
         (&format!("{to}listen = 'tls/127.0.0.1:2810'"), "a proxy cannot listen at `tls/127.0.0.1:2810`"),
         (&format!("{to}listen = 'tcp/10.0.0.7:2810'"), "write `insecure = true` if the network is trusted"),
         (&format!("{to}listen = 'tcp/127.0.0.1:2810'\nhost = 'moon'"), "there is no host `moon`"),
@@ -416,7 +417,7 @@ fn mistakes_in_proxies_are_refused_with_a_remedy() {
         ),
     ] {
         let errors = read(&text(delegate), "x.toml", None).unwrap_err().to_string();
-        assert!(errors.contains(error), "{error}: {errors}");
+        assert!(errors.contains(error) && errors.ends_with(" 1 error\n"), "{error}: {errors}");
     }
 }
 

@@ -25,6 +25,9 @@ pub(super) fn read(log: &mut Log, top: &Table<'_>, hosts: &[Host], objects: &[Se
     for (name, table) in tables {
         let object = table.given(log, "object", InputValue::text);
         let to = reference(log, &table, "to");
+        if to.is_none() && table.get("to").is_some() {
+            continue;
+        }
         let redirect = reference(log, &table, "redirect");
         let shape = DelegateShape { is_proxy: to.is_some(), redirects: redirect.is_some() };
         let behaviours = behaviours(log, &table, shape);
