@@ -91,7 +91,7 @@ fn limits(condition: &Condition, contents: &Contents) -> SettingLimits {
 /// each condition.
 ///
 /// *Reachable* holds if the conditions do not depend on each other. In an inner level it means: if the regions around it
-/// are active. *Never* and *hidden* hold always.
+/// are active. *Never* and *hidden* hold as long as no operator sets a region.
 pub fn reach(level: &[&RegionRules], outer: &[&RegionRules], domains: &[ConditionDomain]) -> Vec<RegionReach> {
     let unknown = RegionReach { reach: Reachability::Unknown, ends: None };
     let Some(cases) = cases(level, outer, domains) else { return vec![unknown; level.len()] };
@@ -368,6 +368,32 @@ mod tests {
                 machine.step(Instant::from_nanos(now * 1_000_000), &readings, |_| {});
                 let active = machine.active().next().expect("one is active");
                 prop_assert!(!matches!(found[usize::from(active)].reach, Reachability::Never | Reachability::Hidden), "{}", active);
+            }
+        }
+
+        #[test]
+        fn an_inner_region_that_never_begins_does_not(
+            outer in (any_expression(), any_expression(), 0..2u64, any::<bool>()),
+            regions in prop::collection::vec((any_expression(), any_expression(), 0..3u64), 1..4),
+            readings in prop::collection::vec(prop::array::uniform2(prop::option::of(-1..9i32)), 1..60),
+        ) {
+            let (enter, leave, stay, has_leave) = outer;
+            let leave = if has_leave { leave.as_str() } else { "" };
+            let stay = Stay { first: Span::from_millis(stay), ..Stay::default() };
+            let outer = RegionRules { stay, ..rules((&enter, leave), 0) };
+            let mut level: Vec<_> = regions.iter().map(|(enter, leave, hold)| rules((enter, leave), *hold)).collect();
+            level.push(rules(("", ""), 0));
+            let found = reach(&level.iter().collect::<Vec<_>>(), &[&outer], &ANY);
+            let inner = level.into_iter().map(|rules| RegionRules { parent: Some(0), ..rules });
+            let all: Vec<_> = [outer, rules(("", ""), 0)].into_iter().chain(inner).collect();
+            let mut machine = RegionMachine::new(all);
+            for (now, readings) in (0..).zip(readings) {
+                let readings = readings.map(|one| one.map_or(ConditionReading::Stale, |half| ConditionReading::Fresh(f64::from(half) / 2.0)));
+                machine.step(Instant::from_nanos(now * 1_000_000), &readings, |_| {});
+                for active in machine.active().filter(|region| *region >= 2) {
+                    let reach = &found[usize::from(active) - 2].reach;
+                    prop_assert!(!matches!(reach, Reachability::Never | Reachability::Hidden), "{}: {:?}", active, reach);
+                }
             }
         }
     }
